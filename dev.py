@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Set-up, demo and tests of flatout on a fresh machine. Standard library only.
+
+    python3 dev.py demo                   show flatout on whatever device is there
+    python3 dev.py test                   linters, types, walls, all tests
+    python3 dev.py test --torch 2.4.1     the agent's tests on another torch, in an environment of its own
+    python3 dev.py test --lowest          the front's tests on the oldest dependencies that pyproject.toml allows
+    python3 dev.py test -- -k words       what follows -- goes to pytest
+
+Environments are kept beside this file (.venv*); nothing is installed again while nothing has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+CONSTRAINTS = ROOT / "constraints.txt"
+OLDEST_PYTHON = (3, 11)
+SPECIMENS_NEED = ["numpy", "pillow", "pyyaml"]
+
+
+def say(text: str) -> None:
+    print(f"\n== {text}", flush=True)
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
+    """Run to the end in the project's folder; a failure ends us with its own code."""
+    code = subprocess.call([str(word) for word in command], cwd=ROOT, env={**os.environ, **(env or {})})
+    if code:
+        say(f"failed: {' '.join(str(word) for word in command)}")
+        sys.exit(code)
+
+
+def project() -> dict[str, list[str]]:
+    import tomllib
+
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return {"dependencies": table["project"]["dependencies"], "dev": table["dependency-groups"]["dev"]}
+
+
+def own_torch() -> bool:
+    """Whether the interpreter that runs this file has a torch: then that one is used, GPU build and all."""
+    import importlib.util
+
+    return importlib.util.find_spec("torch") is not None
+
+
+class Environment:
+    """A virtual environment that is made once, and again when what it is made of changes."""
+
+    def __init__(self, name: str, packages: list[str], constrained: bool, system: bool = False) -> None:
+        self.folder = ROOT / name
+        self.packages = packages
+        self.constrained = constrained
+        self.system = system
+
+    @property
+    def python(self) -> Path:
+        return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+    def prepare(self) -> Environment:
+        stamp = self.folder / "flatout-stamp"
+        wanted = self._wanted()
+        if stamp.exists() and stamp.read_text(encoding="ascii") == wanted:
+            return self
+        say(f"setting up {self.folder.name} (once; a few minutes where torch must be fetched)")
+        venv.create(self.folder, with_pip=True, clear=True, system_site_packages=self.system)
+        limits = ["--constraint", CONSTRAINTS] if self.constrained else []
+        run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *limits, *self.packages)
+        run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--editable", ROOT)
+        stamp.write_text(wanted, encoding="ascii")
+        return self
+
+    def _wanted(self) -> str:
+        parts = [sys.version, sys.executable, str(self.system), *self.packages]
+        parts += [(ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "constraints.txt")]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def main_environment() -> Environment:
+    parts = project()
+    have = own_torch()
+    torch = [] if have else ["torch"]
+    return Environment(".venv", [*parts["dependencies"], *parts["dev"], *torch, *SPECIMENS_NEED], True, system=have)
+
+
+def other_torch(version: str) -> Environment:
+    packages = [*project()["dependencies"], "pytest", "pytest-timeout", "pytest-xdist", f"torch=={version}", "numpy<2.3"]
+    return Environment(f".venv-torch-{version}", [*packages, "pillow", "pyyaml"], constrained=False)
+
+
+def lowest() -> Environment:
+    pinned = [re.sub(r">=([0-9.]+)(,.*)?$", r"==\1", requirement) for requirement in project()["dependencies"]]
+    return Environment(".venv-lowest", [*pinned, "pytest", "pytest-timeout", "hypothesis"], constrained=False)
+
+
+def demo() -> None:
+    flatout = [main_environment().prepare().python, "-m", "flatout"]
+    say("flatout facts")
+    run(*flatout, "facts")
+    say("flatout run examples/restoration.py --small --steps 100")
+    run(*flatout, "run", "examples/restoration.py", "--small", "--steps", "100", "--out", ".flatout/demo_out")
+
+
+def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> None:
+    if torch:
+        python = other_torch(torch).prepare().python
+        say(f"the agent's tests on torch {torch}")
+        run(python, "-m", "pytest", "-q", "tests/agent", "tests/run", *pytest_arguments)
+        return
+    if only_lowest:
+        python = lowest().prepare().python
+        say("the front's tests on the oldest dependencies")
+        run(python, "-m", "pytest", "-q", "tests/front", *pytest_arguments)
+        return
+    python = main_environment().prepare().python
+    say("ruff")
+    run(python, "-m", "ruff", "check", ".")
+    run(python, "-m", "ruff", "format", "--check", ".")
+    say("mypy --strict")
+    run(python, "-m", "mypy")
+    say("pytest (the walls are among the tests)")
+    run(python, "-m", "pytest", "-q", *pytest_arguments)
+
+
+def main() -> None:
+    if sys.version_info < OLDEST_PYTHON:
+        sys.exit(f"flatout needs Python {'.'.join(map(str, OLDEST_PYTHON))} or newer; this is {sys.version.split()[0]}.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("demo", help="show flatout on whatever device is there")
+    testing = commands.add_parser("test", help="linters, types, walls, all tests")
+    testing.add_argument("--torch", metavar="VERSION", help="the agent's tests on this torch")
+    testing.add_argument("--lowest", action="store_true", help="the front's tests on the oldest dependencies")
+    testing.add_argument("pytest_arguments", nargs="*", metavar="PYTEST ARGUMENTS", help="after --")
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    if arguments.command == "demo":
+        demo()
+    else:
+        test(arguments.torch, arguments.lowest, arguments.pytest_arguments)
+    say(f"done in {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Runs a function right after a module has been imported, leaving no trace on the module."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from importlib.abc import MetaPathFinder
+from time import perf_counter_ns
+from types import ModuleType
+from typing import Any, Callable, Sequence
+
+from _flatout_agent.guard import fault
+
+AfterImport = Callable[[ModuleType, int], None]
+
+
+class _Watch(MetaPathFinder):
+    """Stands first among the finders until the module is asked for, then steps aside."""
+
+    def __init__(self, name: str, after: AfterImport) -> None:
+        self._name = name
+        self._after = after
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        loader = getattr(spec, "loader", None)
+        if spec is None or loader is None or not hasattr(loader, "exec_module"):
+            return spec
+        try:
+            self._run_after(loader)
+        except Exception as error:
+            fault("imports.find_spec", error)
+        return spec
+
+    def _run_after(self, loader: Any) -> None:
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module  # the loader is as it was before the module's code runs
+            began = perf_counter_ns()
+            original(module)
+            try:
+                self._after(module, perf_counter_ns() - began)
+            except Exception as error:
+                fault("imports.after", error)
+
+        loader.exec_module = exec_module
+
+
+def after_import(name: str, after: AfterImport) -> None:
+    """Call `after(module, nanoseconds of its import)` once `name` is imported; at once where it already is."""
+    module = sys.modules.get(name)
+    if module is not None:
+        after(module, 0)
+    else:
+        sys.meta_path.insert(0, _Watch(name, after))

@@ -1,0 +1,47 @@
+# The only file of flatout on the user's path. Python imports it at start-up because its folder is on PYTHONPATH.
+# It must parse on any Python, leave sys.path as it would have been, run the user's own sitecustomize, and never raise.
+import os
+import sys
+
+
+def _leave_the_path(here):
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+
+
+def _start_agent(here):
+    package = os.path.dirname(here)
+    if sys.version_info < (3, 9) or not os.environ.get("FLATOUT_JOB") or os.environ.get("FLATOUT", "").lower() == "off":
+        return
+    import importlib.util
+
+    # By file, so that nothing else beside the agent (flatout's own dependencies) becomes importable to the script.
+    spec = importlib.util.spec_from_file_location(
+        "_flatout_agent", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["_flatout_agent"] = module
+    spec.loader.exec_module(module)
+    from _flatout_agent.start import begin
+
+    begin()
+
+
+def _chain():
+    # Ours shadowed the user's sitecustomize, if there is one: give the name back to it.
+    ours = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = ours  # there is none: the import of ours wants to find itself
+
+
+_here = os.path.dirname(os.path.abspath(__file__))
+_leave_the_path(_here)
+try:
+    _start_agent(_here)
+except Exception:  # a fault of ours never stops the user's script
+    if os.environ.get("FLATOUT_DEBUG"):
+        raise
+_chain()

@@ -1,0 +1,89 @@
+"""torch.compile: its time, and staying out of its sight.
+
+Dynamo reads the methods of `torch.Tensor` when it traces, and would break the graph at a wrapper of ours (a `.to()`
+in the model's forward split the graph in three). So our patches on tensors are lifted while it compiles. Hooks that
+must stay, because compiled code guards on their number, ask `is_compiling()` first, which Dynamo folds to a constant.
+After a graph break it takes every Python frame for one to compile: ours are marked to be run as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from threading import get_ident
+from time import perf_counter_ns
+from types import CodeType
+from typing import Any, Iterator
+
+from _flatout_agent.clock import StepClock
+from _flatout_agent.guard import fault
+from _flatout_agent.imports import after_import
+from _flatout_agent.patch import Patches
+
+
+def watch(clock: StepClock, on_tensors: Patches, patches: Patches) -> None:
+    def dynamo_arrived(module: Any, _: int) -> None:
+        handler = module.callback_handler
+        began = 0
+
+        def start(*_: Any) -> None:
+            nonlocal began
+            try:
+                on_tensors.lift()
+                began = perf_counter_ns() if get_ident() == clock.owner else 0
+            except Exception as error:
+                fault("compiling.start", error)
+
+        def end(*_: Any) -> None:
+            nonlocal began
+            try:
+                if not clock.off:
+                    on_tensors.put_back()
+                if began:
+                    clock.compiled(perf_counter_ns() - began)
+                    began = 0
+            except Exception as error:
+                fault("compiling.end", error)
+
+        def register() -> None:
+            handler.register_start_callback(start)
+            handler.register_end_callback(end)
+
+        original_clear = handler.clear
+
+        def clear() -> None:  # torch._dynamo.reset() calls it, and means the script's callbacks
+            original_clear()
+            register()
+
+        register()
+        patches.put(handler, "clear", clear)
+        patches.on_take_off(lambda: handler.remove_start_callback(start))
+        patches.on_take_off(lambda: handler.remove_end_callback(end))
+
+    after_import("torch._dynamo.callback", dynamo_arrived)
+    after_import("torch._dynamo.eval_frame", _run_ours_as_it_is)
+
+
+def _run_ours_as_it_is(eval_frame: Any, _: int) -> None:
+    skip = getattr(eval_frame, "skip_code", None)
+    if skip is not None:
+        for code in _our_code():
+            skip(code)
+
+
+def _our_code() -> Iterator[CodeType]:
+    """Every function of the agent; those made inside others are constants of their makers."""
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("_flatout_agent.")]
+    for module in modules:
+        for value in vars(module).values():
+            functions = vars(value).values() if isinstance(value, type) else (value,)
+            for function in functions:
+                code = getattr(function, "__code__", None)
+                if code is not None and function.__module__ == module.__name__:
+                    yield from _with_inner(code)
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)

@@ -1,0 +1,62 @@
+"""Waiting for data: the data loader's iterators."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any
+
+from _flatout_agent.batch import size_of
+from _flatout_agent.clock import StepClock
+from _flatout_agent.guard import fault
+from _flatout_agent.patch import Patches, dress
+
+
+def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
+    from torch.utils.data import dataloader
+
+    # The iterator's base class, not `DataLoader.__iter__`'s result: identity, persistent workers and subclasses stay.
+    iterator = dataloader._BaseDataLoaderIter
+    patches.put(iterator, "__next__", _timed_next(iterator.__next__, clock))
+    patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, clock))
+
+
+def _timed_next(original: Any, clock: StepClock) -> Any:
+    def __next__(self: Any) -> Any:
+        if clock.off or get_ident() != clock.owner:
+            if not clock.off:
+                clock.foreign_batches += 1
+            return original(self)
+        began = perf_counter_ns()
+        try:
+            batch = original(self)
+        except BaseException:
+            _guarded(clock.exhausted, began, perf_counter_ns())
+            raise
+        ended = perf_counter_ns()
+        try:
+            clock.fetched(began, ended, size_of(batch))
+        except Exception as error:
+            fault("loader.next", error)
+        return batch
+
+    return dress(__next__, original)
+
+
+def _timed_iter(original: Any, clock: StepClock) -> Any:
+    def __iter__(self: Any) -> Any:
+        if clock.off or get_ident() != clock.owner:
+            return original(self)
+        began = perf_counter_ns()
+        iterator = original(self)
+        _guarded(clock.loader_started, began, perf_counter_ns())
+        return iterator
+
+    return dress(__iter__, original)
+
+
+def _guarded(boundary: Any, began: int, ended: int) -> None:
+    try:
+        boundary(began, ended)
+    except Exception as error:
+        fault("loader", error)

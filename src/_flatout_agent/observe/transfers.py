@@ -1,0 +1,159 @@
+"""Copies between host and device, and calls that block until the device is done.
+
+The methods of `torch.Tensor` are replaced by twins that compare and hash equal to the originals: torchvision and
+torch itself keep the originals in sets and look them up when a tensor subclass is used (`func in {torch.Tensor.to}`).
+"""
+
+from __future__ import annotations
+
+from threading import get_ident
+from time import perf_counter_ns
+from types import MethodType
+from typing import Any, Callable
+
+from _flatout_agent.clock import StepClock
+from _flatout_agent.guard import fault
+from _flatout_agent.patch import Patches, dress
+
+
+class MethodTwin:
+    """Stands for a method of the tensor class: same hash, equal, same name and documentation; its calls are timed."""
+
+    def __init__(self, original: Any, timed: Callable[..., Any]) -> None:
+        self._original = original
+        self._timed = timed
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        return self if tensor is None else MethodType(self._timed, tensor)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._timed(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._original
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    def __reduce__(self) -> Any:
+        return self._original.__reduce__()
+
+
+def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
+    sampler = CopySampler(torch, clock)
+    for name in ("to", "cuda"):
+        original = getattr(torch.Tensor, name)
+        patches.put(torch.Tensor, name, MethodTwin(original, _timed_move(original, clock, sampler)))
+    for name in ("item", "tolist", "cpu"):
+        original = getattr(torch.Tensor, name)
+        patches.put(torch.Tensor, name, MethodTwin(original, _timed_read(original, clock)))
+    patches.put(torch.cuda, "synchronize", _timed_wait(torch.cuda.synchronize, clock))
+
+
+def _timed_move(original: Any, clock: StepClock, sampler: CopySampler) -> Any:
+    def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if clock.off or get_ident() != clock.owner:
+            return original(tensor, *args, **kwargs)
+        before = sampler.before() if clock.sampling else None
+        began = perf_counter_ns()
+        moved = original(tensor, *args, **kwargs)
+        if moved is tensor:
+            return moved
+        ended = perf_counter_ns()
+        try:
+            source, target = tensor.device.type, moved.device.type
+            if source != target:
+                if target == "cpu":
+                    clock.waited(ended - began)
+                else:
+                    clock.copied(ended - began)
+                    if before is not None:
+                        sampler.after(before, ended - began, moved)
+        except Exception as error:
+            fault("transfers.move", error)
+        return moved
+
+    return move
+
+
+def _timed_read(original: Any, clock: StepClock) -> Any:
+    def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if clock.off or tensor.device.type == "cpu" or get_ident() != clock.owner:
+            return original(tensor, *args, **kwargs)
+        began = perf_counter_ns()
+        value = original(tensor, *args, **kwargs)
+        try:
+            clock.waited(perf_counter_ns() - began)
+        except Exception as error:
+            fault("transfers.read", error)
+        return value
+
+    return read
+
+
+def _timed_wait(original: Any, clock: StepClock) -> Any:
+    def synchronize(*args: Any, **kwargs: Any) -> Any:
+        if clock.off or get_ident() != clock.owner:
+            return original(*args, **kwargs)
+        began = perf_counter_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            try:
+                clock.waited(perf_counter_ns() - began)
+            except Exception as error:
+                fault("transfers.synchronize", error)
+
+    return dress(synchronize, original)
+
+
+class CopySampler:
+    """How much of a blocking copy is the copy, and how much is waiting for work that was queued before it.
+
+    `tensor.to(device)` from pageable memory returns when the device has done all it was given before. Two events
+    around it on some steps tell the two apart; they are read later, without waiting.
+    """
+
+    MOST_PENDING = 64
+
+    def __init__(self, torch: Any, clock: StepClock) -> None:
+        self._cuda = torch.cuda
+        self._clock = clock
+        self._pending: list[tuple[Any, Any, int]] = []
+        self._spare: list[Any] = []
+
+    def before(self) -> Any:
+        try:
+            cuda = self._cuda
+            if not cuda.is_initialized() or cuda.is_current_stream_capturing() or len(self._pending) >= self.MOST_PENDING:
+                self._resolve()
+                return None
+            return self._record()
+        except Exception as error:
+            fault("transfers.before", error)
+            return None
+
+    def after(self, before: Any, host: int, moved: Any) -> None:
+        if moved.device.type != "cuda" or moved.device.index != self._cuda.current_device():
+            self._spare.append(before)
+            return
+        self._pending.append((before, self._record(), host))
+        self._resolve()
+
+    def _record(self) -> Any:
+        event = self._spare.pop() if self._spare else self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream())
+        return event
+
+    def _resolve(self) -> None:
+        while self._pending and self._pending[0][1].query():
+            before, after, host = self._pending.pop(0)
+            self._clock.copy_device_ns += int(before.elapsed_time(after) * 1e6)
+            self._clock.copy_host_ns += host
+            self._spare += (before, after)

@@ -1,0 +1,145 @@
+"""Where the agent begins: inside every interpreter of the run, before the script's first line."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from time import perf_counter_ns, time
+from types import ModuleType
+from typing import Any
+
+from _flatout_agent import guard, wire
+from _flatout_agent.clock import StepClock
+from _flatout_agent.imports import after_import
+from _flatout_agent.patch import Patches
+
+OLDEST_TORCH = (2, 0)  # below, the script passes through
+
+
+class Agent:
+    """One process's observer: silent until torch is imported, and without a file until there is something to tell."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        now = perf_counter_ns()
+        self.pid = os.getpid()
+        self.journal = wire.Journal(job["run_dir"], self.pid)
+        began = now - max(0, int((time() - job["spawned"]) * 1e9))
+        self.clock = StepClock(began, self._write_window)
+        self.patches = Patches()
+        self.told = False
+        self.torch: dict[str, Any] = {}
+        guard.report_to(self._write_fault)
+
+    def torch_imported(self, torch: ModuleType, nanoseconds: int) -> None:
+        self.torch = describe(torch, nanoseconds)
+        if version_of(torch) < OLDEST_TORCH:
+            self.torch["passed_through"] = True
+            return
+        try:
+            install(torch, self.clock, self.patches)
+        except Exception:
+            self.patches.take_off()
+            raise
+
+    def finish(self) -> None:
+        """At exit, after all other exit handlers: ours was registered first."""
+        if os.getpid() != self.pid:
+            return
+        try:
+            now = perf_counter_ns()
+            clock = self.clock
+            worth_telling = clock.steps or clock.backwards or clock.batches or clock.validation_batches
+            clock.finish(now)
+            if worth_telling or (self.torch and not is_multiprocessing_child()):
+                self._write_window(clock, now)
+                self.journal.write("end", ended=time())
+        except Exception as error:
+            guard.fault("finish", error)
+
+    def silence(self) -> None:
+        """In a forked child (a loader's worker): it runs the user's code, not the user's loop."""
+        self.clock.off = True
+        self.journal.forget()
+
+    def _write_window(self, clock: StepClock, now: int) -> None:
+        try:
+            self._introduce()
+            self.journal.write("window", t=now - clock.began, **totals_of(clock))
+        except OSError as error:
+            clock.off = True  # a full disk: stop writing and measuring, training goes on
+            guard.fault("journal", error)
+
+    def _introduce(self) -> None:
+        if not self.told:
+            self.told = True
+            self.journal.write(
+                "process",
+                wire=wire.WIRE_VERSION,
+                pid=self.pid,
+                python=sys.version.split()[0],
+                executable=sys.executable,
+                rank=os.environ.get("RANK"),
+                torch=self.torch,
+            )
+
+    def _write_fault(self, where: str, text: str) -> None:
+        self._introduce()
+        self.journal.write("fault", where=where, text=text)
+
+
+def install(torch: Any, clock: StepClock, patches: Patches) -> None:
+    """Put every observer on; `patches.take_off()` takes them off again."""
+    from _flatout_agent.observe import compiling, loader, saving, steps, transfers
+
+    for part in (loader, steps, saving):
+        part.watch(torch, clock, patches)
+    on_tensors = Patches()
+    transfers.watch(torch, clock, on_tensors)
+    patches.on_take_off(on_tensors.take_off)
+    compiling.watch(clock, on_tensors, patches)
+
+
+def totals_of(clock: StepClock) -> dict[str, Any]:
+    return {
+        "steps": clock.steps,
+        "samples": clock.samples,
+        "batches": clock.batches,
+        "unsized_batches": clock.unsized_batches,
+        "validation_batches": clock.validation_batches,
+        "foreign_batches": clock.foreign_batches,
+        "backwards": clock.backwards,
+        "phases": clock.totals,
+        "copy_sampled": [clock.copy_device_ns, clock.copy_host_ns],
+        "warm": clock.warm,
+    }
+
+
+def describe(torch: Any, nanoseconds: int) -> dict[str, Any]:
+    """What the process can say about its torch without starting CUDA."""
+    return {
+        "version": str(torch.__version__),
+        "cuda": getattr(torch.version, "cuda", None),
+        "hip": getattr(torch.version, "hip", None),
+        "import_s": nanoseconds / 1e9,
+    }
+
+
+def version_of(torch: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in str(torch.__version__).split("+")[0].split(".")[:2] if part.isdigit())
+
+
+def is_multiprocessing_child() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def begin() -> None:
+    job = wire.read_job(os.environ)
+    if job is None:
+        return
+    agent = Agent(job)
+    atexit.register(agent.finish)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=agent.silence)
+    after_import("torch", agent.torch_imported)

@@ -1,0 +1,86 @@
+"""Job and journal as plain dicts: all that passes between the front and the agent.
+
+The one agent file that the front imports too. A job is one JSON file named by the environment; a journal is one file of
+JSON lines per process, appended to as training goes, so that a killed process leaves what it knew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+WIRE_VERSION = 1
+
+JOB_VARIABLE = "FLATOUT_JOB"
+SWITCH_VARIABLE = "FLATOUT"  # FLATOUT=off turns everything off
+
+# What the time of a training process is divided into, in the order in which people read it.
+PHASES = (
+    "startup",  # process start to the first batch (or first step, where there is no loader)
+    "input",  # waiting for the data loader, its workers' start included
+    "copy",  # host to device copies
+    "forward",  # batch in hand to the start of the backward pass: the model and the loss
+    "backward",  # inside the backward pass
+    "optimizer",  # end of the backward pass to the end of the step: clipping, unscaling, the update
+    "device_wait",  # the script blocked until the device had finished earlier work
+    "compile",  # inside torch.compile's compiler
+    "validation",  # batches that were not trained on, and what was done with them
+    "checkpoint",  # inside torch.save
+    "shutdown",  # after the script's last line
+    "unexplained",  # all the rest
+)
+
+TRAINING_PHASES = ("input", "copy", "forward", "backward", "optimizer", "device_wait", "compile", "unexplained")
+
+# First steps pay for what happens once (allocation, kernel selection); rates leave them out.
+WARM_STEPS = 3
+
+
+def journal_name(pid: int | str) -> str:
+    return f"journal-{pid}.jsonl"
+
+
+def read_job(environ: Any) -> dict[str, Any] | None:
+    """The job that the environment names, or None where there is none for this version."""
+    path = environ.get(JOB_VARIABLE)
+    if not path or environ.get(SWITCH_VARIABLE, "").lower() == "off":
+        return None
+    with open(path, encoding="utf-8") as file:
+        job: dict[str, Any] = json.load(file)
+    return job if job.get("wire") == WIRE_VERSION else None
+
+
+def new_job(run_dir: str, spawned: float) -> dict[str, Any]:
+    return {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned}
+
+
+class Journal:
+    """Appends one JSON line per call, straight to the file: what was written survives a SIGKILL."""
+
+    def __init__(self, folder: str, pid: int) -> None:
+        self._path = os.path.join(folder, journal_name(pid))
+        self._descriptor: int | None = None
+
+    def write(self, kind: str, **fields: Any) -> None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        line = json.dumps({"kind": kind, **fields}, separators=(",", ":"), ensure_ascii=True)
+        os.write(self._descriptor, line.encode("ascii") + b"\n")
+
+    def forget(self) -> None:
+        """In a forked child: the file is the parent's."""
+        self._descriptor = None
+
+
+def parse_journal(text: str) -> list[dict[str, Any]]:
+    """The lines of a journal; a last line cut short by a crash is left out."""
+    lines = []
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            lines.append(entry)
+    return lines

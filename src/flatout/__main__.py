@@ -1,0 +1,6 @@
+"""`python -m flatout`."""
+
+from flatout.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Time, injected: code that needs it takes a Clock, so that tests own it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float:
+        """Seconds that never run backwards: for durations."""
+
+    def wall(self) -> float:
+        """Seconds since the epoch: for dates, and to meet the clocks of other processes."""
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.perf_counter()
+
+    def wall(self) -> float:
+        return time.time()

@@ -1,0 +1,105 @@
+"""Versioned records: the one door to msgspec, atomic files, and the way old files are still read.
+
+A record is written as one JSON object that begins with its kind and version. Readers take any older version of the
+kind through the upgrades registered for it; a newer one is refused with a sentence, never guessed at.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
+
+import msgspec
+from msgspec import Struct, field
+
+from flatout.base.errors import RecordError
+
+__all__ = ["Missing", "Record", "Struct", "decode", "dump", "encode", "field", "read", "replace", "write", "write_bytes"]
+
+
+class Missing(Struct, frozen=True):
+    """A value that is not there, and why: a short code in `reason` (`missing.<reason>` in the catalogue), a detail."""
+
+    reason: str
+    detail: str = ""
+
+
+class Record(Struct, kw_only=True):
+    """Base of everything that is written to a file or passed between rooms as a whole."""
+
+    KIND: ClassVar[str]
+    VERSION: ClassVar[int] = 1
+    # From version N to N+1, as plain dicts: UPGRADES[N](old) -> new.
+    UPGRADES: ClassVar[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+
+
+R = TypeVar("R", bound=Record)
+
+_HEAD = ("kind", "version")
+
+
+def replace(record: R, **changes: Any) -> R:
+    return msgspec.structs.replace(record, **changes)
+
+
+def dump(value: Any) -> Any:
+    """Plain dicts and lists; a record's own come after its kind and version."""
+    body = msgspec.to_builtins(value)
+    if isinstance(value, Record):
+        return {"kind": value.KIND, "version": value.VERSION, **body}
+    return body
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(dump(value)), indent=2) + b"\n"
+
+
+def decode(data: bytes | str, record: type[R], source: str = "") -> R:
+    """A record of the wanted kind from JSON, upgraded where an older flatout wrote it."""
+    try:
+        body = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise RecordError("error.record-damaged", source=source, detail=str(error)) from error
+    if not isinstance(body, dict) or body.get("kind") != record.KIND:
+        found = body.get("kind") if isinstance(body, dict) else None
+        raise RecordError("error.record-kind", source=source, wanted=record.KIND, found=found or "?")
+    version = body.get("version")
+    if not isinstance(version, int) or version > record.VERSION:
+        raise RecordError("error.record-newer", source=source, found=version, known=record.VERSION)
+    while version < record.VERSION:
+        body = record.UPGRADES[version](cast("dict[str, Any]", body))
+        version += 1
+    try:
+        return msgspec.convert({k: v for k, v in body.items() if k not in _HEAD}, record)
+    except msgspec.ValidationError as error:
+        raise RecordError("error.record-damaged", source=source, detail=str(error)) from error
+
+
+def read(path: Path, record: type[R]) -> R:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RecordError("error.record-unreadable", source=str(path), detail=error.strerror or str(error)) from error
+    return decode(data, record, str(path))
+
+
+def write(path: Path, value: Any) -> None:
+    write_bytes(path, encode(value))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Whole or not at all: a reader, or a crash in the middle, never sees half a file."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

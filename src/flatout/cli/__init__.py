@@ -1,0 +1,1 @@
+"""The commands: one small file each. Options in, record out, exit code."""

@@ -1,0 +1,121 @@
+"""The one door to click: lazy commands, help in the user's language, examples at the end of every help text."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click import UNPROCESSED, Abort, ClickException, Context, pass_context
+
+from flatout.base.words import LANGUAGES, Words, choose_language
+
+__all__ = [
+    "UNPROCESSED",
+    "Abort",
+    "ClickException",
+    "Context",
+    "LazyGroup",
+    "argument",
+    "command",
+    "echo",
+    "language_option",
+    "option",
+    "pass_context",
+    "version_option",
+    "words_of",
+]
+
+argument = click.argument
+echo = click.echo
+
+
+def words_of(context: Context) -> Words:
+    """The catalogue of the language this invocation speaks."""
+    root = context.find_root()
+    if not isinstance(root.obj, Words):
+        root.obj = Words(choose_language(None))
+    return root.obj
+
+
+class _Translated(click.Command):
+    """Help from the catalogue: `command.<name>.help`, options by key, and `command.<name>.examples` last."""
+
+    @property
+    def key(self) -> str:
+        return f"command.{self.name}"
+
+    def format_help_text(self, ctx: Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(words_of(ctx)(f"{self.key}.help"))
+
+    def format_epilog(self, ctx: Context, formatter: click.HelpFormatter) -> None:
+        words = words_of(ctx)
+        formatter.write_paragraph()
+        formatter.write(f"{words('command.examples')}\n")
+        for line in words(f"{self.key}.examples").strip().splitlines():
+            formatter.write(f"  {line}\n")
+
+
+class _Option(click.Option):
+    """Its help text is a key of the catalogue."""
+
+    def get_help_record(self, ctx: Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        return record and (record[0], words_of(ctx)(f"option.{self.help}"))
+
+
+def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+    return click.option(*names, cls=_Option, **settings)
+
+
+def language_option() -> click.Option:
+    def choose(context: Context, parameter: click.Parameter, value: str | None) -> str | None:
+        context.find_root().obj = Words(choose_language(value))
+        return value
+
+    # Eager, so that `--lang zh --help` speaks Chinese.
+    return _Option(["--lang"], type=click.Choice(LANGUAGES), callback=choose, is_eager=True, expose_value=False, help="lang")
+
+
+def version_option(version: str) -> click.Option:
+    def show(context: Context, parameter: click.Parameter, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            echo(f"flatout {version}")
+            context.exit()
+
+    return _Option(["--version"], is_flag=True, callback=show, is_eager=True, expose_value=False, help="version")
+
+
+def command(**settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    return click.command(cls=_Translated, **settings)
+
+
+class LazyGroup(_Translated, click.Group):
+    """Loads a command's module when it is called, so that `flatout --help` costs click alone."""
+
+    def __init__(self, *args: Any, modules: dict[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._modules = modules
+
+    @property
+    def key(self) -> str:
+        return "command.flatout"
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(self._modules)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> click.Command | None:
+        module = self._modules.get(cmd_name)
+        if module is None:
+            return None
+        found = importlib.import_module(module).command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: Context, formatter: click.HelpFormatter) -> None:
+        words = words_of(ctx)
+        with formatter.section(words("command.commands")):
+            formatter.write_dl([(name, words(f"command.{name}.short")) for name in self.list_commands(ctx)])

@@ -1,0 +1,1 @@
+"""Facts about this machine, by layer: what is there, what is missing and why. Reads only, changes nothing."""

@@ -1,0 +1,1 @@
+"""Pure: journals and samples in, attribution and statistics out. No clock, no files."""

@@ -1,0 +1,192 @@
+"""From the journals of a run's processes to one summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.wire import PHASES, TRAINING_PHASES, WARM_STEPS
+from flatout.base.records import Missing, Struct
+from flatout.measure.model import Note, TorchBuild
+
+Line = dict[str, Any]
+
+NANO = 1e-9
+
+
+class ProcessStory(Struct, kw_only=True):
+    """One process's journal, read: seconds instead of nanoseconds, names instead of positions."""
+
+    pid: int
+    rank: int
+    steps: int
+    clocked_by_backward: bool
+    samples: int
+    unsized_batches: int
+    batches: int
+    foreign_batches: int
+    phases: dict[str, float]
+    rate: float | None  # samples per second after the warm-up
+    step_s: float | None
+    warmup_steps: int
+    finished: bool  # it reached its exit handlers
+    torch: TorchBuild | None
+    passed_through: bool
+    faults: list[str]
+
+
+class Attribution(Struct, kw_only=True):
+    """The part of a summary that the journals give."""
+
+    steps: int
+    samples: int | Missing
+    samples_per_s: float | Missing
+    step_s: float | Missing
+    warmup_steps: int
+    phases: dict[str, float]
+    processes: int
+    torch: TorchBuild | Missing
+    python: str | Missing
+    notes: list[Note]
+
+
+def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
+    """Where the wall time of a run went, told by the process that trained (the slowest rank's peer with most steps)."""
+    stories = [story for lines in journals if (story := read_story(lines)) is not None]
+    trained = [story for story in stories if story.steps]
+    lead = max(trained or stories, key=lambda s: (s.steps, -s.rank), default=None)
+    if lead is None:
+        return _nothing_seen(wall_s)
+    samples = sum(story.samples for story in trained)
+    rates = [story.rate for story in trained if story.rate]
+    return Attribution(
+        steps=lead.steps,
+        samples=samples if samples else Missing("no-batches"),
+        samples_per_s=sum(rates) if samples and rates else Missing("no-batches"),
+        step_s=lead.step_s if lead.step_s is not None else Missing("no-steps"),
+        warmup_steps=lead.warmup_steps,
+        phases=close_account(lead.phases, wall_s, lead.finished),
+        processes=len(trained),
+        torch=lead.torch if lead.torch is not None else Missing("not-imported"),
+        python=_python_of(journals),
+        notes=_notes(lead, stories),
+    )
+
+
+def read_story(lines: list[Line]) -> ProcessStory | None:
+    head = next((line for line in lines if line.get("kind") == "process"), None)
+    last = next((line for line in reversed(lines) if line.get("kind") == "window"), None)
+    if head is None:
+        return None
+    last = last or {"phases": [0] * len(PHASES)}
+    torch = head.get("torch") or {}
+    phases = split_copies(_named(last["phases"]), last.get("copy_sampled") or [0, 0])
+    stepped = last.get("steps", 0)
+    # No torch optimizer stepped, or a compiled one, which no hook sees: the backward passes are the clock.
+    steps = stepped or last.get("backwards", 0)
+    rate, step_s, warmup = _steady(steps, last, phases)
+    return ProcessStory(
+        pid=int(head["pid"]),
+        rank=int(head.get("rank") or 0),
+        steps=steps,
+        clocked_by_backward=bool(steps and not stepped),
+        samples=last.get("samples", 0),
+        unsized_batches=last.get("unsized_batches", 0),
+        batches=last.get("batches", 0),
+        foreign_batches=last.get("foreign_batches", 0),
+        phases=phases,
+        rate=rate,
+        step_s=step_s,
+        warmup_steps=warmup,
+        finished=any(line.get("kind") == "end" for line in lines),
+        torch=_torch(torch),
+        passed_through=bool(torch.get("passed_through")),
+        faults=[f"{line.get('where')}: {line.get('text')}" for line in lines if line.get("kind") == "fault"],
+    )
+
+
+def split_copies(phases: dict[str, float], sampled: list[int]) -> dict[str, float]:
+    """A blocking copy waits for the work queued before it: give that part to `device_wait`, as the sampled ones show."""
+    on_device, on_host = sampled
+    if on_host <= 0:
+        return phases
+    copying = phases["copy"] * min(1.0, on_device / on_host)
+    return {**phases, "copy": copying, "device_wait": phases["device_wait"] + phases["copy"] - copying}
+
+
+def close_account(phases: dict[str, float], wall_s: float, finished: bool) -> dict[str, float]:
+    """Phases that add up to the wall time: what is left over came after the exit handlers, or is not explained."""
+    left = wall_s - sum(phases.values())
+    if left >= 0:
+        name = "shutdown" if finished else "unexplained"
+        return {**phases, name: phases[name] + left}
+    # The two processes' clocks disagree by less than their start: take it from the start-up.
+    return {**phases, "startup": max(0.0, phases["startup"] + left)}
+
+
+def _named(totals: list[int]) -> dict[str, float]:
+    return {name: value * NANO for name, value in zip(PHASES, totals, strict=True)}
+
+
+def _training(phases: dict[str, float]) -> float:
+    return sum(phases[name] for name in TRAINING_PHASES)
+
+
+def _steady(steps: int, last: Line, phases: dict[str, float]) -> tuple[float | None, float | None, int]:
+    """Samples per second, seconds per step, and how many first steps both leave out."""
+    samples, spent, warmup = last.get("samples", 0), _training(phases), 0
+    warm = last.get("warm")
+    if warm and steps > 2 * WARM_STEPS:
+        warmup = WARM_STEPS
+        steps -= WARM_STEPS
+        samples -= warm["samples"]
+        spent -= _training(_named(warm["phases"]))
+    if not steps or spent <= 0:
+        return None, None, 0
+    return (samples / spent if samples else None), spent / steps, warmup
+
+
+def _torch(torch: Line) -> TorchBuild | None:
+    if not torch:
+        return None
+    return TorchBuild(version=torch["version"], cuda=torch["cuda"], hip=torch["hip"], import_s=torch["import_s"])
+
+
+def _python_of(journals: list[list[Line]]) -> str | Missing:
+    for lines in journals:
+        for line in lines:
+            if line.get("kind") == "process":
+                return str(line.get("python"))
+    return Missing("not-reported")
+
+
+def _notes(lead: ProcessStory, stories: list[ProcessStory]) -> list[Note]:
+    notes = []
+    if lead.passed_through and lead.torch is not None:
+        notes.append(Note(code="torch-too-old", params={"version": lead.torch.version}))
+    elif not lead.steps:
+        notes.append(Note(code="no-steps"))
+    if lead.clocked_by_backward:
+        notes.append(Note(code="clocked-by-backward"))
+    if lead.steps and not lead.batches:
+        notes.append(Note(code="batches-in-another-thread" if lead.foreign_batches else "no-loader"))
+    elif lead.unsized_batches:
+        notes.append(Note(code="unsized-batches", params={"count": lead.unsized_batches}))
+    if lead.steps and not lead.finished:
+        notes.append(Note(code="cut-short"))
+    faults = dict.fromkeys(fault for story in stories for fault in story.faults)
+    return [*notes, *(Note(code="own-fault", params={"text": text}) for text in faults)]
+
+
+def _nothing_seen(wall_s: float) -> Attribution:
+    return Attribution(
+        steps=0,
+        samples=Missing("no-steps"),
+        samples_per_s=Missing("no-steps"),
+        step_s=Missing("no-steps"),
+        warmup_steps=0,
+        phases={name: wall_s if name == "unexplained" else 0.0 for name in PHASES},
+        processes=0,
+        torch=Missing("not-imported"),
+        python=Missing("not-reported"),
+        notes=[Note(code="torch-not-imported")],
+    )

@@ -1,0 +1,46 @@
+"""The summary of a run that has ended."""
+
+from __future__ import annotations
+
+from flatout.base.records import Missing
+from flatout.launch.run import Finished
+from flatout.machine.model import Interpreter, Machine
+from flatout.measure.attribution import attribute
+from flatout.measure.model import Note, Summary
+
+
+def summarise(finished: Finished, machine: Machine) -> Summary:
+    told = attribute(finished.journals, finished.wall_s)
+    killed = -finished.returncode if finished.returncode < 0 else None
+    return Summary(
+        run_id=finished.run_id,
+        command=finished.command,
+        started=finished.started,
+        wall_s=finished.wall_s,
+        exit_code=128 + killed if killed else finished.returncode,
+        signal=killed,
+        steps=told.steps,
+        samples=told.samples,
+        samples_per_s=told.samples_per_s,
+        step_s=told.step_s,
+        warmup_steps=told.warmup_steps,
+        phases=told.phases,
+        processes=told.processes,
+        torch=told.torch,
+        machine=_with_python(machine, told.python),
+        notes=[*_ending_notes(finished.returncode), *told.notes],
+    )
+
+
+def _with_python(machine: Machine, version: str | Missing) -> Machine:
+    if isinstance(version, str) and isinstance(machine.python.version, Missing):
+        machine.python = Interpreter(path=machine.python.path, version=version)
+    return machine
+
+
+def _ending_notes(returncode: int) -> list[Note]:
+    if returncode < 0:
+        return [Note(code="ended-by-signal", params={"number": -returncode})]
+    if returncode > 0:
+        return [Note(code="ended-with-code", params={"code": returncode})]
+    return []

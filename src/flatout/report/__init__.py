@@ -1,0 +1,1 @@
+"""Records in, text out. No reporter measures, decides or reads a file."""

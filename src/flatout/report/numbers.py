@@ -1,0 +1,33 @@
+"""How figures are written: as many digits as they deserve."""
+
+from __future__ import annotations
+
+
+def seconds(value: float) -> str:
+    if value >= 3600:
+        return f"{int(value // 3600)} h {int(value % 3600 // 60):02d} min"
+    if value >= 60:
+        return f"{int(value // 60)} min {int(value % 60):02d} s"
+    if value >= 1:
+        return f"{value:.1f} s" if value >= 10 else f"{value:.2f} s"
+    if value >= 0.001:
+        return f"{value * 1e3:.0f} ms" if value >= 0.01 else f"{value * 1e3:.1f} ms"
+    return f"{value * 1e6:.0f} µs" if value > 0 else "0 s"
+
+
+def percent(share: float) -> str:
+    shown = share * 100
+    if 0 < shown < 0.5:
+        return "<1 %"
+    return f"{shown:.0f} %"
+
+
+def count(value: float) -> str:
+    """1234567 as 1,234,567; small rates keep a digit or two."""
+    if value >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def gibibytes(value: float) -> str:
+    return f"{value / 2**30:.1f} GiB"

@@ -1,0 +1,91 @@
+"""A run's summary as a table: where the time went."""
+
+from __future__ import annotations
+
+from _flatout_agent.wire import PHASES, TRAINING_PHASES
+from flatout.base.records import Missing
+from flatout.base.words import Words
+from flatout.measure.model import Summary
+from flatout.report import machine as machine_report
+from flatout.report import numbers
+from flatout.report.terminal import Group, RenderableType, Table, Text, bar
+
+BAR = 28
+
+COLOURS = {
+    "startup": "bright_black",
+    "input": "yellow",
+    "copy": "magenta",
+    "forward": "green",
+    "backward": "green",
+    "optimizer": "green",
+    "device_wait": "cyan",
+    "compile": "bright_magenta",
+    "validation": "blue",
+    "checkpoint": "blue",
+    "shutdown": "bright_black",
+    "unexplained": "red",
+}
+
+
+def render(summary: Summary, words: Words, record: str) -> RenderableType:
+    """`record` is the path of what this was rendered from, for those who want more."""
+    parts: list[RenderableType] = [Text(), _title(summary, words), _table(summary, words)]
+    parts += [Text(line) for line in _figures(summary, words)]
+    parts += [Text(words(f"note.{note.code}", **note.params), style="yellow") for note in summary.notes]
+    parts.append(Text(_environment(summary, words), style="bright_black"))
+    parts.append(Text(words("run.record", path=record), style="bright_black"))
+    return Group(*parts)
+
+
+def _title(summary: Summary, words: Words) -> Text:
+    text = Text(words("run.title"), style="bold")
+    text.append(f"  {words('run.wall', wall=numbers.seconds(summary.wall_s))}", style="not bold")
+    return text
+
+
+def _table(summary: Summary, words: Words) -> Table:
+    table = Table(box=None, padding=(0, 1), show_header=True, header_style="bright_black")
+    table.add_column(words("run.phase"))
+    table.add_column(words("run.time"), justify="right")
+    table.add_column(words("run.share"), justify="right")
+    table.add_column("", width=BAR)
+    table.add_column(words("run.per-step"), justify="right")
+    for name in PHASES:
+        spent = summary.phases.get(name, 0.0)
+        if not spent and name != "unexplained":
+            continue
+        share = spent / summary.wall_s if summary.wall_s else 0.0
+        table.add_row(
+            words(f"phase.{name}"),
+            numbers.seconds(spent),
+            numbers.percent(share),
+            Text(bar(share, BAR), style=COLOURS[name]),
+            numbers.seconds(spent / summary.steps) if summary.steps and name in TRAINING_PHASES else "",
+        )
+    return table
+
+
+def _figures(summary: Summary, words: Words) -> list[str]:
+    if not summary.steps:
+        return []
+    parts = [words("run.steps", count=numbers.count(summary.steps))]
+    if not isinstance(summary.samples, Missing):
+        parts.append(words("run.samples", count=numbers.count(summary.samples)))
+    if not isinstance(summary.samples_per_s, Missing):
+        key = "run.rate-warm" if summary.warmup_steps else "run.rate"
+        parts.append(words(key, rate=numbers.count(summary.samples_per_s), warmup=summary.warmup_steps))
+    if not isinstance(summary.step_s, Missing):
+        parts.append(words("run.step-time", time=numbers.seconds(summary.step_s)))
+    if summary.processes > 1:
+        parts.append(words("run.processes", count=summary.processes))
+    return [words("run.comma").join(parts)]
+
+
+def _environment(summary: Summary, words: Words) -> str:
+    parts = [machine_report.one_line(summary.machine, words)]
+    if not isinstance(summary.machine.python.version, Missing):
+        parts.append(f"Python {summary.machine.python.version}")
+    if not isinstance(summary.torch, Missing):
+        parts.append(f"torch {summary.torch.version}")
+    return ", ".join(parts)

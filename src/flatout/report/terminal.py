@@ -1,0 +1,41 @@
+"""The one door to rich: a console that writes where it is told, with colours only on a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["Console", "Group", "RenderableType", "Table", "Text", "bar", "cell_len", "console_on", "picture"]
+
+NARROW, WIDE = 60, 110
+
+
+def console_on(stream: TextIO) -> Console:
+    """Never wider than reads well; a stream that cannot take our characters gets the nearest it can."""
+    width = None if stream.isatty() else WIDE
+    console = Console(file=stream, highlight=False, soft_wrap=False, width=width, no_color=bool(os.environ.get("NO_COLOR")))
+    if console.width > WIDE:
+        console.width = WIDE
+    return console
+
+
+def picture(renderable: RenderableType, title: str, width: int = 92) -> str:
+    """What a terminal would show, as an SVG."""
+    console = Console(record=True, width=width, force_terminal=True, color_system="truecolor", file=io.StringIO())
+    console.print(renderable)
+    return console.export_svg(title=title)
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of eighths: `share` of `width` cells, never empty for a share that is not zero."""
+    eighths = round(share * width * 8)
+    if share > 0:
+        eighths = max(1, eighths)
+    full, part = divmod(eighths, 8)
+    return "█" * full + (" ▏▎▍▌▋▊▉"[part] if part else "")
