@@ -20,7 +20,7 @@ from flatout.report.terminal import Table, console_on
 @pass_context
 def command(context: Context, python: str | None, as_json: bool) -> None:
     path, _ = interpreter.choose(python, os.environ)
-    machine = facts.gather(interpreter.describe(path))
+    machine = facts.machine(interpreter.describe(path))
     if as_json:
         echo(records.encode(machine).decode(), nl=False)
         return

@@ -42,7 +42,7 @@ def _tell(finished: Finished, python: str, words: Words, as_json: bool, quiet: b
     from flatout.report import run as report
     from flatout.report.terminal import console_on
 
-    summary = summarise(finished, facts.gather(interpreter.describe(python)))
+    summary = summarise(finished, facts.machine(interpreter.describe(python)))
     path = Path(finished.folder) / "summary.json"
     records.write(path, summary)
     if as_json:

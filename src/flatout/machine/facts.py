@@ -1,4 +1,4 @@
-"""All facts of this machine in one record."""
+"""Facts of this machine in one record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from flatout.machine import host, nvml
 from flatout.machine.model import Interpreter, Machine
 
 
-def gather(python: Interpreter) -> Machine:
+def machine(python: Interpreter) -> Machine:
+    """The short form, for results: quick, and without asking torch."""
+    driver = nvml.driver()
     return Machine(
-        system=host.system(), processor=host.processor(), memory=host.memory(), python=python, graphics=nvml.graphics()
+        system=host.system(),
+        processor=host.processor(),
+        memory=host.memory(),
+        python=python,
+        driver=driver.version,
+        cuda=driver.cuda,
+        gpus=driver.gpus,
     )

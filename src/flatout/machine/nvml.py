@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flatout.base.records import Missing
-from flatout.machine.model import Gpu, Graphics
+from flatout.machine.model import Driver, Gpu
 
 T = TypeVar("T")
 
 
-def graphics() -> Graphics:
-    """What the driver says of itself and its cards, now."""
+def driver() -> Driver:
+    """What the driver's own library says of itself and its cards, now."""
     try:
         import pynvml
     except ImportError as error:
@@ -22,13 +22,13 @@ def graphics() -> Graphics:
     except pynvml.NVMLError as error:
         return _nothing(Missing(_reason(pynvml, error), str(error)))
     try:
-        return Graphics(driver=_ask(pynvml, _driver), cuda=_ask(pynvml, _cuda), gpus=_ask(pynvml, _gpus))
+        return Driver(version=_ask(pynvml, _version), cuda=_ask(pynvml, _cuda), gpus=_ask(pynvml, _gpus), nvml_error="none")
     finally:
         pynvml.nvmlShutdown()
 
 
-def _nothing(why: Missing) -> Graphics:
-    return Graphics(driver=why, cuda=why, gpus=why)
+def _nothing(why: Missing) -> Driver:
+    return Driver(version=why, cuda=why, gpus=why, nvml_error=why.reason)
 
 
 def _ask(nvml: Any, question: Callable[..., T], *args: Any) -> T | Missing:
@@ -50,7 +50,7 @@ def _reason(nvml: Any, error: Any) -> str:
     return names.get(getattr(error, "value", None), "nvml-error")
 
 
-def _driver(nvml: Any) -> str:
+def _version(nvml: Any) -> str:
     return _text(nvml.nvmlSystemGetDriverVersion())
 
 

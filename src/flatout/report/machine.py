@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.base.words import Words
-from flatout.machine.model import Gpu, Machine
+from flatout.machine.model import UNKNOWN, Gpu, Machine
 from flatout.report import numbers
 
 
 def lines(machine: Machine, words: Words) -> list[tuple[str, str]]:
     """(label, value) pairs, in the order of the layers."""
     return [
-        (words("machine.system"), f"{machine.system.name} {machine.system.release} {machine.system.architecture}"),
+        (words("machine.system"), _system(machine, words)),
         (words("machine.processor"), _processor(machine, words)),
         (words("machine.memory"), _memory(machine, words)),
         (words("machine.gpu"), _gpus(machine, words)),
@@ -21,12 +21,14 @@ def lines(machine: Machine, words: Words) -> list[tuple[str, str]]:
 
 
 def one_line(machine: Machine, words: Words) -> str:
-    gpus = machine.graphics.gpus
+    gpus = machine.gpus
     name = words("machine.no-gpu-short") if isinstance(gpus, Missing) or not gpus else _gpu_names(gpus)
-    cores = words("machine.cores", count=numbers.count(machine.processor.usable))
-    return (
-        f"{machine.system.name} {machine.system.architecture}, {cores}, {numbers.gibibytes(machine.memory.total_bytes)}, {name}"
-    )
+    parts = [f"{known(machine.system.name, words)} {known(machine.system.architecture, words)}"]
+    if not isinstance(machine.processor.usable, Missing):
+        parts.append(words("machine.cores", count=numbers.count(machine.processor.usable)))
+    if not isinstance(machine.memory.total_bytes, Missing):
+        parts.append(numbers.gibibytes(machine.memory.total_bytes))
+    return ", ".join([*parts, name])
 
 
 def known(value: object, words: Words) -> str:
@@ -38,17 +40,28 @@ def why(missing: Missing, words: Words) -> str:
     return words(key) if words.has(key) else missing.reason
 
 
+def _system(machine: Machine, words: Words) -> str:
+    system = machine.system
+    return " ".join(known(part, words) for part in (system.name, system.release, system.architecture))
+
+
 def _processor(machine: Machine, words: Words) -> str:
     processor = machine.processor
-    text = words("machine.cores", count=processor.cores)
-    if processor.usable_reason != "all":
+    parts = []
+    if not isinstance(processor.cores, Missing):
+        parts.append(words("machine.cores", count=processor.cores))
+    if processor.usable_reason != "all" and not isinstance(processor.usable, Missing):
         limit = words(f"machine.limit-{processor.usable_reason}")
-        text += f", {words('machine.usable', count=numbers.count(processor.usable), limit=limit)}"
-    return text if isinstance(processor.model, Missing) else f"{text}, {processor.model}"
+        parts.append(words("machine.usable", count=numbers.count(processor.usable), limit=limit))
+    if not isinstance(processor.model, Missing):
+        parts.append(processor.model)
+    return ", ".join(parts)
 
 
 def _memory(machine: Machine, words: Words) -> str:
     memory = machine.memory
+    if isinstance(memory.total_bytes, Missing) or isinstance(memory.available_bytes, Missing):
+        return why(UNKNOWN, words)
     text = words(
         "machine.memory-available",
         total=numbers.gibibytes(memory.total_bytes),
@@ -65,7 +78,7 @@ def _gpu_names(gpus: list[Gpu]) -> str:
 
 
 def _gpus(machine: Machine, words: Words) -> str:
-    gpus = machine.graphics.gpus
+    gpus = machine.gpus
     if isinstance(gpus, Missing):
         return words("machine.no-gpu", why=why(gpus, words))
     if not gpus:
@@ -83,7 +96,6 @@ def _gpu(gpu: Gpu, words: Words) -> str:
 
 
 def _driver(machine: Machine, words: Words) -> str:
-    graphics = machine.graphics
-    if isinstance(graphics.driver, Missing):
-        return why(graphics.driver, words)
-    return words("machine.driver-cuda", driver=graphics.driver, cuda=known(graphics.cuda, words))
+    if isinstance(machine.driver, Missing):
+        return why(machine.driver, words)
+    return words("machine.driver-cuda", driver=machine.driver, cuda=known(machine.cuda, words))

@@ -1,0 +1,57 @@
+"""The page of a rule: its words in one language, in one file.
+
++++
+title = "PyTorch was built without CUDA"
+says = "torch {version} has no CUDA support, although {gpu} is in this machine."
+
+[fix]
+reinstall = "Install the build for CUDA {cuda}."
++++
+## What it is
+…
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+
+from flatout.base.records import Struct
+
+HEADINGS = {
+    "en": ("What it is", "Why it happens", "How to see it", "How to repair it", "References"),
+    "zh": ("是什么", "为什么", "如何确认", "如何修复", "参考"),
+}
+
+FENCE = "+++\n"
+
+
+class Page(Struct, kw_only=True):
+    title: str  # the defect as a headline
+    says: str  # one sentence with the evidence in it
+    fix: dict[str, str]
+    body: str  # markdown, the five headings
+
+    def sentence(self, values: dict[str, object]) -> str:
+        """`says` with what is known; the title where a value is missing."""
+        try:
+            return self.says.format(**{name: _shown(value) for name, value in values.items()})
+        except (KeyError, IndexError):
+            return self.title
+
+
+@cache
+def read(code: str, language: str) -> Page:
+    _, head, body = _text(language, f"{code}.md").split(FENCE, 2)
+    table = tomllib.loads(head)
+    fix = {**tomllib.loads(_text(language, "shared.toml"))["fix"], **table.get("fix", {})}
+    return Page(title=table["title"], says=table["says"], fix=fix, body=body.strip())
+
+
+def _text(language: str, name: str) -> str:
+    return resources.files(__package__).joinpath("pages", language, name).read_text(encoding="utf-8")
+
+
+def _shown(value: object) -> str:
+    return ", ".join(str(item) for item in value) if isinstance(value, list) else str(value)

@@ -1,0 +1,1 @@
+"""One file per rule: `<code>_<name>.py` with a RULE. The page of a rule is `pages/<language>/<CODE>.md`."""
