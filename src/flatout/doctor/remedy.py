@@ -36,7 +36,9 @@ def reinstall_torch(facts: Facts) -> list[Fix]:
     card, driver = seen.capability(facts), seen.known(facts.driver.version)
     system, python = seen.system(facts), seen.known(facts.python.version)
     steps = []
-    wheel = compatibility.best_wheel(card, driver, system, python)
+    knows_card = compatibility.minimum_driver_of_card(card) if card else None
+    too_old = driver is not None and knows_card is not None and not at_least(driver, knows_card)
+    wheel = None if too_old else compatibility.best_wheel(card, driver, system, python)
     if wheel is None:
         wheel = compatibility.best_wheel(card, None, system, python)
         if wheel is not None and driver is not None:
