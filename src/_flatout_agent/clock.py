@@ -54,10 +54,13 @@ class StepClock:
         self._wait = 0
         self._compile = 0
         self._round: set[int] = set()  # optimizers that have stepped since the step began
+        self._stepping = 0  # the optimizer inside whose step we are, and how deep
+        self._depth = 0
 
     # -- boundaries ----------------------------------------------------------------------------------------------
 
     def fetched(self, began: int, ended: int, size: int) -> None:
+        self._stepping = 0  # a step that raised never said that it ended
         self._leave(began)
         self._input += ended - began
         self._size = size
@@ -89,7 +92,12 @@ class StepClock:
         if now >= self._next_window:  # here and not only at steps: some scripts update their parameters by hand
             self.write_window(now)
 
-    def step_began(self, now: int) -> None:
+    def step_began(self, now: int, optimizer: int) -> None:
+        if self._stepping == optimizer:
+            self._depth += 1  # a subclass's step that calls its parent's: one step
+            return
+        self._stepping = optimizer
+        self._depth = 0
         if self._state == _AFTER_BACKWARD:
             self._give(now, OPTIMIZER)
         else:
@@ -98,6 +106,10 @@ class StepClock:
         self._state = _ELSEWHERE
 
     def step_ended(self, now: int, optimizer: int) -> None:
+        if self._depth and self._stepping == optimizer:
+            self._depth -= 1
+            return
+        self._stepping = 0
         self._give(now, OPTIMIZER)
         self._state = _AFTER_STEP
         if self._round and optimizer not in self._round:

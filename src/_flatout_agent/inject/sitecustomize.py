@@ -27,14 +27,10 @@ def _start_agent(here):
 
 
 def _chain():
-    # Ours shadowed the user's sitecustomize, if there is one: give the name back to it.
-    ours = sys.modules.pop("sitecustomize")
-    try:
-        import sitecustomize  # noqa: F401
-    except ImportError as error:
-        if getattr(error, "name", "sitecustomize") != "sitecustomize":
-            raise
-        sys.modules["sitecustomize"] = ours  # there is none: the import of ours wants to find itself
+    # Ours shadowed the user's sitecustomize: give the name back to it. Where there is none, the ImportError goes up
+    # to `site`, which expects just that, and sys.modules is left without the name, as it would have been.
+    del sys.modules["sitecustomize"]
+    import sitecustomize  # noqa: F401
 
 
 _here = os.path.dirname(os.path.abspath(__file__))

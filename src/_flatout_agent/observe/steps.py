@@ -28,7 +28,7 @@ def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
                 if clock.steps:
                     return
                 clock.owner = get_ident()  # training runs in a thread of the script's own
-            clock.step_began(now)
+            clock.step_began(now, id(stepping))
         except Exception as error:
             fault("steps.began", error)
 

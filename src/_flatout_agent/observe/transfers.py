@@ -22,6 +22,7 @@ class MethodTwin:
     def __init__(self, original: Any, timed: Callable[..., Any]) -> None:
         self._original = original
         self._timed = timed
+        self.__doc__ = original.__doc__
 
     def __get__(self, tensor: Any, owner: Any = None) -> Any:
         return self if tensor is None else MethodType(self._timed, tensor)

@@ -1,0 +1,58 @@
+"""torch.compile under the agent: the same graphs, the same breaks, the same words as without it."""
+
+import re
+
+import pytest
+
+pytest.importorskip("torch")
+
+SCRIPT = """
+import sys, torch, torch.nn as nn
+from torch._dynamo.utils import counters
+from torch.utils.data import DataLoader, TensorDataset
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__(); self.inner = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.inner(x.to(torch.float32)).to("cpu").relu()
+torch.manual_seed(0)
+net = Net(); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=8)
+if "model" in sys.argv:
+    compiled = torch.compile(net, backend="aot_eager")
+    for (x,) in loader:
+        compiled(x).sum().backward(); opt.step(); opt.zero_grad()
+if "reset" in sys.argv:
+    compiled = torch.compile(net, backend="aot_eager"); compiled(next(iter(loader))[0])
+    torch._dynamo.reset()
+    for (x,) in loader:
+        compiled(x).sum().backward(); opt.step(); opt.zero_grad()
+if "optimizer" in sys.argv:
+    step = torch.compile(opt.step, backend="aot_eager")
+    for (x,) in loader:
+        net(x).sum().backward(); step(); opt.zero_grad()
+if "whole" in sys.argv:
+    @torch.compile(backend="aot_eager")
+    def train(x):
+        loss = net(x).sum(); loss.backward(); opt.step(); opt.zero_grad()
+        return loss.item()
+    for (x,) in loader:
+        train(x)
+print(dict(counters["stats"]), dict(counters["graph_break"]), dict(counters["recompiles"]), net.inner.weight.sum().item())
+"""
+
+
+@pytest.mark.parametrize("what", ["model", "reset", "optimizer", "whole"])
+def test_dynamo_sees_the_same(what, flatout, plain, script):
+    path = script(SCRIPT)
+    alone, ours = plain(path, what), flatout("run", "-q", path, what)
+    assert alone.returncode == 0, alone.stderr.decode()
+    assert ours.stdout == alone.stdout
+    assert words_of(ours.stderr) == words_of(alone.stderr.decode())
+    assert ours.summary["steps"] == 8
+    assert ours.summary["phases"]["compile"] > 0
+
+
+def words_of(stderr):
+    """Without the time and process that torch's logger puts before each line."""
+    return re.sub(r"^[VIWE]\d{4} [^\]]*\]", "", stderr, flags=re.MULTILINE)

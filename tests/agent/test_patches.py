@@ -1,0 +1,121 @@
+"""What the agent puts on torch: invisible to those who look, and gone without a trace."""
+
+import copy
+import pickle
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from _flatout_agent.clock import StepClock
+from _flatout_agent.patch import Patches
+from _flatout_agent.start import install
+
+METHODS = ("to", "cuda", "item", "tolist", "cpu")
+
+
+@pytest.fixture
+def installed():
+    clock, patches = StepClock(time.perf_counter_ns(), lambda clock, now: None), Patches()
+    install(torch, clock, patches)
+    yield clock
+    patches.take_off()
+
+
+def surface():
+    from torch.optim import optimizer
+    from torch.utils.data import dataloader
+
+    return (
+        {name: vars(torch.Tensor).get(name) for name in METHODS},
+        torch.save,
+        torch.serialization.save,
+        torch.autograd.backward,
+        torch.cuda.synchronize,
+        dataloader._BaseDataLoaderIter.__next__,
+        dataloader.DataLoader.__iter__,
+        dict(optimizer._global_optimizer_pre_hooks),
+        dict(optimizer._global_optimizer_post_hooks),
+    )
+
+
+def test_taken_off_without_a_trace():
+    before = surface()
+    clock, patches = StepClock(0, lambda clock, now: None), Patches()
+    install(torch, clock, patches)
+    assert surface() != before
+    patches.take_off()
+    assert surface() == before
+
+
+def test_methods_stay_in_the_sets_that_others_keep(installed):
+    """torchvision's image tensors and torch's own Parameter look methods up in sets and dicts."""
+    for name in METHODS:
+        twin, original = getattr(torch.Tensor, name), getattr(torch._C.TensorBase, name)
+        assert original in {twin}
+        assert twin in {original}
+        assert {original: 1}[twin] == 1
+        assert twin.__name__ == name
+        assert twin.__doc__ == original.__doc__
+        assert pickle.loads(pickle.dumps(twin)) == original
+    assert torch.Tensor.to != torch.Tensor.cuda
+
+
+def test_subclasses_that_dispatch_on_a_method_still_do(installed):
+    kept = {torch.Tensor.to, torch.Tensor.clone}
+
+    class Image(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            with torch._C.DisableTorchFunctionSubclass():
+                result = func(*args, **(kwargs or {}))
+            return result.as_subclass(cls) if func in kept else result.as_subclass(torch.Tensor)
+
+    image = torch.zeros(2).as_subclass(Image)
+    assert type(image.to(torch.float64)) is Image
+    assert type(image + 1) is torch.Tensor
+
+
+def test_functions_can_still_be_pickled_by_name(installed):
+    for function in (torch.save, torch.autograd.backward):
+        assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_module_copies_pickles_and_saves_are_plain(installed, tmp_path):
+    net = torch.nn.Linear(2, 2)
+    net(torch.zeros(1, 2)).sum().backward()
+    assert b"flatout" not in pickle.dumps(net)
+    assert copy.deepcopy(net).weight.equal(net.weight)
+    torch.save(net, tmp_path / "net.pt")
+    assert b"flatout" not in (tmp_path / "net.pt").read_bytes()
+
+
+def test_a_broken_clock_never_reaches_the_script(installed, monkeypatch):
+    for name in ("fetched", "loader_started", "exhausted", "backward_began", "backward_ended", "step_began", "step_ended",
+                 "saved", "copied", "waited"):  # fmt: skip
+        monkeypatch.setattr(StepClock, name, lambda *_: 1 / 0)
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 2)), batch_size=2):
+        loss = net(x.to("meta").to("meta") if False else x).sum()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+    torch.ones(2).to("meta")
+
+
+def test_user_errors_pass_through(installed):
+    class Broken(torch.utils.data.Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            raise KeyError("the user's own")
+
+    with pytest.raises(KeyError, match="the user's own"):
+        next(iter(torch.utils.data.DataLoader(Broken())))
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.zeros(1).sum().backward()
+    with pytest.raises(RuntimeError):
+        torch.zeros(3).item()

@@ -1,0 +1,103 @@
+"""What every test shares: a runner of the real command, and proof that a test leaves the environment as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+@dataclass
+class Ended:
+    """A finished `flatout` command, and the record of its run where it made one."""
+
+    returncode: int
+    stdout: bytes
+    stderr: str
+    folder: Path
+
+    @property
+    def run_folder(self) -> Path:
+        (found,) = (self.folder / ".flatout" / "runs").iterdir()
+        return found
+
+    @property
+    def summary(self) -> dict:
+        return json.loads((self.run_folder / "summary.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def flatout(tmp_path):
+    """Runs the real command in a folder of its own."""
+
+    def run(*arguments, stdin=None, env=None, timeout=240, cwd=None) -> Ended:
+        folder = Path(cwd or tmp_path)
+        ended = subprocess.run(
+            [sys.executable, "-m", "flatout", *map(str, arguments)],
+            cwd=folder,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            env={**os.environ, "FLATOUT_LANG": "en", **(env or {})},
+            timeout=timeout,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr.decode("utf-8", "replace"), folder)
+
+    return run
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """The same script under plain Python, in a folder of its own."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+
+    def run(*arguments, stdin=None, env=None) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=folder,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            env={**os.environ, **(env or {})},
+            timeout=240,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Writes a script and gives its path."""
+
+    def write(text: str, name: str = "train.py") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_trace():
+    environment = dict(os.environ)
+    threads = set(threading.enumerate())
+    path = list(sys.path)
+    yield
+    changed = {name for name in environment.keys() | os.environ.keys() if environment.get(name) != os.environ.get(name)}
+    own = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}  # pytest's, and what torch sets for itself
+    assert not changed - own, "a test changed the environment"
+    assert sys.path == path, "a test changed sys.path"
+    left = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
+    assert not left, "a test left a thread running"

@@ -1,0 +1,90 @@
+"""Which interpreter, which command, which environment."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from flatout.base.errors import FlatoutError, UsageError
+from flatout.launch import environment, folder, interpreter, target
+from flatout.machine import host
+
+
+def test_own_interpreter_by_default():
+    assert interpreter.choose(None, {}) == (sys.executable, "own")
+    assert interpreter.choose(None, {"VIRTUAL_ENV": sys.prefix}) == (sys.executable, "own")
+
+
+def test_active_environment_wins_when_we_live_elsewhere(tmp_path):
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    for variable, reason in (("VIRTUAL_ENV", "virtual-env"), ("CONDA_PREFIX", "conda")):
+        assert interpreter.choose(None, {variable: str(tmp_path / "env")}) == (str(python), reason)
+    assert interpreter.choose(None, {"VIRTUAL_ENV": str(tmp_path / "gone")}) == (sys.executable, "own")
+    assert interpreter.choose(str(python), {}) == (str(python), "asked")
+    with pytest.raises(UsageError):
+        interpreter.choose(str(tmp_path / "nothing"), {})
+
+
+def test_targets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    assert target.command_line("py", ["train.py", "-a"]) == ["py", "train.py", "-a"]
+    assert target.command_line("py", ["-m", "pkg", "-a"]) == ["py", "-m", "pkg", "-a"]
+    assert target.command_line("py", [os.path.basename(sys.executable), "x"])[1:] == ["x"]
+    for words in (["nope.py"], ["./nope"], ["no-such-command-anywhere"], ["-m"], ["-x", "train.py"]):
+        with pytest.raises(UsageError):
+            target.command_line("py", words)
+
+
+def test_environment_adds_one_folder_and_no_empty_entry(tmp_path):
+    added = environment.injected({"A": "1"}, tmp_path / "job.json")
+    assert added["PYTHONPATH"] == str(environment.INJECT)
+    assert [path.name for path in environment.INJECT.iterdir() if path.suffix == ".py"] == ["sitecustomize.py"]
+    added = environment.injected({"PYTHONPATH": "mine"}, tmp_path / "job.json")
+    assert added["PYTHONPATH"] == f"{environment.INJECT}{os.pathsep}mine"
+    assert environment.switched_off({"FLATOUT": "OFF"})
+    assert not environment.switched_off({})
+
+
+def test_run_folder_keeps_itself_out_of_git(tmp_path):
+    first, place = folder.new_run(tmp_path, 0.0)
+    second, _ = folder.new_run(tmp_path, 0.0)
+    assert first != second
+    assert place.is_dir()
+    assert (tmp_path / ".flatout" / ".gitignore").read_text() == "*\n"
+
+
+def test_nowhere_to_write(tmp_path, monkeypatch):
+    (tmp_path / ".flatout").write_text("in the way")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with pytest.raises(FlatoutError, match="no-place"):
+        folder.new_run(tmp_path, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "150000 100000"}, 1.5),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 0.5),
+        ({}, None),
+    ],
+)
+def test_cpu_quota(files, quota, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert host.cpu_quota(tmp_path) == quota
+
+
+def test_memory_limit(tmp_path):
+    assert host.memory_limit(tmp_path, 100).reason == "no-limit"
+    (tmp_path / "memory.max").write_text("50")
+    assert host.memory_limit(tmp_path, 100) == 50
+    (tmp_path / "memory.max").write_text(str(2**63))
+    assert host.memory_limit(tmp_path, 100).reason == "no-limit"

@@ -1,0 +1,44 @@
+"""The public surface, frozen: changing a command, a flag, an exported name or a knob is a decision, made here."""
+
+import flatout
+from flatout.cli import main
+from flatout.cli.commandline import Context
+from flatout.knobs.catalogue import KNOBS
+
+COMMANDS = {
+    "run": {"--python", "--json", "--quiet", "-q", "--help"},
+    "facts": {"--python", "--json", "--help"},
+    "explain": {"--help"},
+}
+
+
+def test_commands_and_flags():
+    context = Context(main.flatout)
+    assert set(main.flatout.list_commands(context)) == set(COMMANDS)
+    for name, flags in COMMANDS.items():
+        command = main.flatout.get_command(context, name)
+        names = {flag for parameter in command.get_params(Context(command)) for flag in parameter.opts if flag.startswith("-")}
+        assert names == flags, name
+
+
+def test_exported_names():
+    assert flatout.__all__ == ["__version__"]
+
+
+def test_knobs():
+    assert [knob.name for knob in KNOBS] == [
+        "precision",
+        "tf32",
+        "cudnn_benchmark",
+        "channels_last",
+        "fused_optimizer",
+        "compile",
+        "workers",
+        "persistent_workers",
+        "prefetch_factor",
+        "pin_memory",
+        "non_blocking",
+        "device_prefetch",
+        "cpu_threads",
+        "batch_size",
+    ]
