@@ -107,6 +107,8 @@ def demo() -> None:
     flatout = [main_environment().prepare().python, "-m", "flatout"]
     say("flatout facts")
     run(*flatout, "facts")
+    say("flatout doctor (exit code 1 means that it found something)")
+    subprocess.call([str(word) for word in (*flatout, "doctor")], cwd=ROOT)
     say("flatout run examples/restoration.py --small --steps 100")
     run(*flatout, "run", "examples/restoration.py", "--small", "--steps", "100", "--out", ".flatout/demo_out")
 

@@ -9,7 +9,7 @@ import pytest
 from flatout.base.words import LANGUAGES, catalogue
 from flatout.knobs.catalogue import KNOBS
 
-PAGES = [[], ["run"], ["facts"], ["explain"]]
+PAGES = [[], ["doctor"], ["run"], ["facts"], ["explain"]]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -6,6 +6,7 @@ from flatout.cli.commandline import Context
 from flatout.knobs.catalogue import KNOBS
 
 COMMANDS = {
+    "doctor": {"--python", "--json", "--save", "--from", "--verbose", "-v", "--help"},
     "run": {"--python", "--json", "--quiet", "-q", "--help"},
     "facts": {"--python", "--json", "--help"},
     "explain": {"--help"},
@@ -22,7 +23,20 @@ def test_commands_and_flags():
 
 
 def test_exported_names():
-    assert flatout.__all__ == ["__version__"]
+    assert flatout.__all__ == [
+        "CUDAStatus",
+        "DeviceSelectionResult",
+        "DriverStatus",
+        "GPUDiagnosticReport",
+        "GPUDiagnosticTool",
+        "GPUStatus",
+        "HardwareStatus",
+        "PyTorchStatus",
+        "__version__",
+    ]
+    for name in flatout.__all__:
+        assert getattr(flatout, name) is not None
+    assert dir(flatout) == flatout.__all__
 
 
 def test_knobs():

@@ -16,7 +16,7 @@ import pytest
         "import sys; print('out'); sys.exit(3)",
         "print('before'); raise ValueError('boom')",
         "import no_such_module",
-        "this is not python",
+        "this is not python at all",
         "import sys; sys.stdout.buffer.write(bytes(range(256)))",
         "import sys; sys.stderr.write('words on stderr\\n'); sys.exit('a message')",
         "import os; os._exit(7)",

@@ -64,18 +64,16 @@ def _timed_move(original: Any, clock: StepClock, sampler: CopySampler) -> Any:
         before = sampler.before() if clock.sampling else None
         began = perf_counter_ns()
         moved = original(tensor, *args, **kwargs)
-        if moved is tensor:
-            return moved
-        ended = perf_counter_ns()
         try:
-            source, target = tensor.device.type, moved.device.type
-            if source != target:
-                if target == "cpu":
-                    clock.waited(ended - began)
-                else:
-                    clock.copied(ended - began)
-                    if before is not None:
-                        sampler.after(before, ended - began, moved)
+            if moved is tensor or tensor.is_cpu == moved.is_cpu:
+                return moved  # models cast by the hundred: they leave here
+            ended = perf_counter_ns()
+            if moved.is_cpu:
+                clock.waited(ended - began)
+            else:
+                clock.copied(ended - began)
+                if before is not None:
+                    sampler.after(before, ended - began, moved)
         except Exception as error:
             fault("transfers.move", error)
         return moved
@@ -85,7 +83,8 @@ def _timed_move(original: Any, clock: StepClock, sampler: CopySampler) -> Any:
 
 def _timed_read(original: Any, clock: StepClock) -> Any:
     def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if clock.off or tensor.device.type == "cpu" or get_ident() != clock.owner:
+        # The host's own numbers first: optimizers read one per parameter and step.
+        if tensor.is_cpu or clock.off or get_ident() != clock.owner:
             return original(tensor, *args, **kwargs)
         began = perf_counter_ns()
         value = original(tensor, *args, **kwargs)

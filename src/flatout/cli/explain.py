@@ -1,4 +1,4 @@
-"""`flatout explain NAME`: the page of one knob."""
+"""`flatout explain NAME`: the page of one fault or knob."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from flatout.base.errors import UsageError
 from flatout.base.words import Words
 from flatout.cli.commandline import Context, argument, echo, pass_context, words_of
 from flatout.cli.commandline import command as make_command
+from flatout.doctor import page, registry
 from flatout.knobs import catalogue
 from flatout.knobs.model import Knob
 
@@ -18,14 +19,25 @@ from flatout.knobs.model import Knob
 def command(context: Context, name: str | None) -> None:
     words = words_of(context)
     if name is None:
-        for knob in catalogue.KNOBS:
-            echo(f"{knob.name:20} {words(f'knob.{knob.name}.what')}")
+        echo(_listing(words))
         return
-    found = catalogue.find(name)
-    if found is None:
-        near = difflib.get_close_matches(name, [knob.name for knob in catalogue.KNOBS], n=1)
+    rule = registry.find(name)
+    if rule is not None:
+        sheet = page.read(rule.code, words.language)
+        echo(f"{rule.code} {rule.name}: {sheet.title}\n\n{sheet.body}")
+        return
+    knob = catalogue.find(name)
+    if knob is None:
+        known = [*(rule.code for rule in registry.all_rules()), *(rule.name for rule in registry.all_rules())]
+        near = difflib.get_close_matches(name, [*known, *(knob.name for knob in catalogue.KNOBS)], n=1)
         raise UsageError("error.unknown-page-near" if near else "error.unknown-page", name=name, near=near[0] if near else "")
-    echo(_page(found, words))
+    echo(_page(knob, words))
+
+
+def _listing(words: Words) -> str:
+    faults = [f"  {rule.code}  {rule.name:26} {page.read(rule.code, words.language).title}" for rule in registry.all_rules()]
+    knobs = [f"  {knob.name:20} {words(f'knob.{knob.name}.what')}" for knob in catalogue.KNOBS]
+    return "\n".join([words("explain.faults"), *faults, "", words("explain.knobs"), *knobs])
 
 
 def _page(knob: Knob, words: Words) -> str:

@@ -12,6 +12,7 @@ from flatout.base.words import Words, choose_language
 from flatout.cli.commandline import Abort, ClickException, LazyGroup, language_option, version_option
 
 COMMANDS = {
+    "doctor": "flatout.cli.doctor",
     "run": "flatout.cli.run",
     "facts": "flatout.cli.facts",
     "explain": "flatout.cli.explain",

@@ -18,6 +18,7 @@ from functools import cache
 from importlib import resources
 
 from flatout.base.records import Struct
+from flatout.doctor.model import Fix
 
 HEADINGS = {
     "en": ("What it is", "Why it happens", "How to see it", "How to repair it", "References"),
@@ -39,6 +40,16 @@ class Page(Struct, kw_only=True):
             return self.says.format(**{name: _shown(value) for name, value in values.items()})
         except (KeyError, IndexError):
             return self.title
+
+    def step(self, fix: Fix) -> str:
+        """One step of a repair: a command as it is typed, or its sentence with its values."""
+        if fix.command is not None:
+            return fix.command
+        text = self.fix.get(fix.text or "", fix.text or "")
+        try:
+            return text.format(**fix.params)
+        except (KeyError, IndexError):
+            return text
 
 
 @cache

@@ -45,7 +45,30 @@ def reinstall_torch(facts: Facts) -> list[Fix]:
             steps += update_driver(facts, compatibility.minimum_driver(wheel.cuda, system))
     if wheel is None:
         return [Fix(text="no-wheel-for-card", params={"capability": card or "?", "python": python or "?"})]
-    return [*steps, pip(facts, f"install --force-reinstall torch --index-url {compatibility.index_url(wheel.variant)}")]
+    if driver is None:
+        minimum = compatibility.minimum_driver(wheel.cuda, system)
+        steps.append(Fix(text="needs-driver", params={"minimum": minimum, "cuda": wheel.cuda}))
+    return [*steps, *install_wheel(facts, wheel)]
+
+
+def install_wheel(facts: Facts, wheel: compatibility.Wheel, exact: str | None = None) -> list[Fix]:
+    """This very wheel in place of the torch that is there. Pinned unless it is the newest: pip would take a newer torch
+    from the same index, which may have dropped the card. torchvision comes along: it must fit its torch to the digit."""
+    pinned = exact or (None if wheel.torch == compatibility.newest_torch() else f"{wheel.torch}.*")
+    torch = f'"torch=={pinned}"' if pinned else "torch"
+    what = f"{torch} torchvision --index-url {compatibility.index_url(wheel.variant)}"
+    installer = seen.known(facts.torch.installer)
+    if installer == "uv":  # its environments have no pip
+        return [Fix(command=f"uv pip install --python {python_command(facts)} --reinstall {what}")]
+    steps = []
+    if installer == "conda":
+        steps.append(Fix(command="conda remove -y --force pytorch"))
+    elif facts.torch.status != "not-installed":
+        steps.append(pip(facts, "uninstall -y torch torchvision torchaudio"))
+    steps.append(pip(facts, f"install {what}"))
+    if installer == "conda":
+        steps.append(Fix(text="conda-instead"))
+    return steps
 
 
 def update_driver(facts: Facts, minimum: str) -> list[Fix]:
@@ -57,9 +80,98 @@ def update_driver(facts: Facts, minimum: str) -> list[Fix]:
     key = {"Windows": "driver-windows", "Darwin": "driver-macos"}.get(seen.system(facts), "driver-linux")
     if facts.system.wsl is True:
         key = "driver-wsl"
+    elif seen.in_container(facts):
+        key = "driver-host"
     steps = [Fix(text=key, params={"minimum": minimum})]
     distribution = (seen.known(facts.system.distribution) or "").lower()
     for name, command in DRIVER_COMMANDS:
         if key == "driver-linux" and name in distribution:
             return [*steps, Fix(command=command)]
     return steps
+
+
+# How a distribution builds the driver's kernel module again for the running kernel.
+MODULE_COMMANDS = (
+    ("ubuntu", "sudo apt install --reinstall linux-headers-$(uname -r) && sudo dkms autoinstall && sudo modprobe nvidia"),
+    ("mint", "sudo apt install --reinstall linux-headers-$(uname -r) && sudo dkms autoinstall && sudo modprobe nvidia"),
+    ("pop", "sudo apt install --reinstall linux-headers-$(uname -r) && sudo dkms autoinstall && sudo modprobe nvidia"),
+    ("debian", "sudo apt install --reinstall linux-headers-$(uname -r) && sudo dkms autoinstall && sudo modprobe nvidia"),
+    ("fedora", "sudo dnf install kernel-devel-$(uname -r) && sudo akmods --force && sudo modprobe nvidia"),
+    ("arch", "sudo pacman -Syu linux-headers nvidia-dkms && sudo reboot"),
+    ("suse", "sudo zypper install --force kernel-default-devel && sudo dkms autoinstall && sudo modprobe nvidia"),
+)
+
+# How a distribution writes its boot image again, so that a blacklist holds from the first second.
+BOOT_IMAGE_COMMANDS = (
+    ("fedora", "sudo dracut --force"),
+    ("red hat", "sudo dracut --force"),
+    ("rocky", "sudo dracut --force"),
+    ("alma", "sudo dracut --force"),
+    ("centos", "sudo dracut --force"),
+    ("suse", "sudo dracut --force"),
+    ("arch", "sudo mkinitcpio -P"),
+    ("manjaro", "sudo mkinitcpio -P"),
+)
+
+
+def by_distribution(facts: Facts, table: tuple[tuple[str, str], ...], otherwise: str | None = None) -> str | None:
+    """The command of this distribution, found by a word of its name."""
+    distribution = (seen.known(facts.system.distribution) or "").lower()
+    return next((command for name, command in table if name in distribution), otherwise)
+
+
+def install_driver(facts: Facts) -> list[Fix]:
+    """A driver new enough for the torch that is here, or for the newest wheel that the card can run."""
+    system, cuda = seen.system(facts), seen.known(facts.torch.cuda)
+    if cuda in (None, "none"):
+        wheel = compatibility.best_wheel(seen.capability(facts), None, system, seen.known(facts.python.version))
+        cuda = wheel.cuda if wheel else "12"
+    return update_driver(facts, compatibility.minimum_driver(cuda or "12", system))
+
+
+def restart(facts: Facts) -> Fix:
+    """The whole machine; from inside a container that is the host's business."""
+    if seen.in_container(facts):
+        return Fix(text="restart-host")
+    if seen.system(facts) == "Linux" and facts.system.wsl is not True:
+        return Fix(command="sudo reboot")
+    return Fix(text="restart-windows")
+
+
+def privileged(facts: Facts, command: str) -> Fix:
+    """For the administrator: sudo where there is one, on Windows a terminal started as administrator."""
+    return Fix(command=command if seen.system(facts) == "Windows" else f"sudo {command}")
+
+
+def set_variable(facts: Facts, name: str, value: str) -> Fix:
+    """For the terminal at hand: a POSIX shell, or PowerShell."""
+    return Fix(command=f'$env:{name} = "{value}"' if seen.system(facts) == "Windows" else f"export {name}={value}")
+
+
+def unset_variable(facts: Facts, name: str) -> list[Fix]:
+    """From the terminal at hand; on Windows also from the user's settings, where such variables usually come from."""
+    if seen.system(facts) != "Windows":
+        return [Fix(command=f"unset {name}"), Fix(text="variable-origin", params={"name": name})]
+    lasting = f'[Environment]::SetEnvironmentVariable("{name}", $null, "User")'
+    origin = Fix(text="variable-origin-windows", params={"name": name})
+    return [Fix(command=f"Remove-Item Env:{name}"), Fix(command=lasting), origin]
+
+
+def observe(facts: Facts) -> list[Fix]:
+    """Where the time goes, measured on the script at hand."""
+    path = seen.known(facts.application.script.path) or ""
+    script = path if path.endswith(".py") else "train.py"
+    return [Fix(text="see-where"), Fix(command=f'flatout run "{script}"' if " " in script else f"flatout run {script}")]
+
+
+# Beyond eight workers a card's own process rarely keeps up with taking batches; Windows pays seconds and memory for each.
+MOST_WORKERS, MOST_WORKERS_WINDOWS = 8, 4
+
+
+def worker_count(facts: Facts) -> int:
+    """Loader workers to begin with: what the cores give each card, within reason. An estimate; `flatout tune` measures."""
+    most = MOST_WORKERS_WINDOWS if seen.system(facts) == "Windows" else MOST_WORKERS
+    usable = seen.known(facts.processor.usable) or seen.known(facts.processor.cores)
+    if usable is None:
+        return MOST_WORKERS_WINDOWS
+    return max(1, min(most, int(usable / max(1, len(seen.gpus(facts))))))

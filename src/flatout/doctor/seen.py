@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from flatout.base.records import Missing
-from flatout.machine import cards
-from flatout.machine.model import Facts, Gpu, Symptom
+from flatout.machine import cards, compatibility, visible
+from flatout.machine.model import Facts, Gpu, PciDevice, Symptom
 
 T = TypeVar("T")
 
@@ -33,13 +34,18 @@ def any_nvidia_gpu(facts: Facts) -> str | None:
     for device in known(facts.hardware.pci) or []:
         if device.vendor == "nvidia":
             return known(device.name) or "NVIDIA GPU"
-    for name in known(facts.torch.devices) or []:
-        return name
-    return None
+    if known(facts.torch.hip) in (None, "none"):
+        for name in known(facts.torch.devices) or []:
+            return name
+    complaint = symptom(facts, "arch-not-compatible")
+    return str(complaint.params.get("card") or "NVIDIA GPU") if complaint else None
 
 
 def capability(facts: Facts) -> str | None:
-    """Compute capability of the card that matters: as the driver or torch says, else by its name."""
+    """Compute capability of the card that matters: as torch complains, the driver or torch says, else by its name."""
+    complaint = symptom(facts, "arch-not-compatible")
+    if complaint and "capability" in complaint.params:
+        return compatibility.capability_of_arch(str(complaint.params["capability"]))
     for gpu in gpus(facts):
         if gpu.vendor == "nvidia":
             return known(gpu.capability) or cards.capability_of(gpu.name)
@@ -60,3 +66,222 @@ def error_code(facts: Facts) -> int | None:
 def system(facts: Facts) -> str:
     """Linux where nothing says otherwise: most pastes come from there, and WSL is Linux."""
     return known(facts.system.name) or "Linux"
+
+
+# -- hardware and driver --------------------------------------------------------------------------------------------
+
+# The kernel module does not answer: what nvidia-smi and NVML say of it, in people's own words.
+DRIVER_SILENT = ("smi-failed", "smi-not-found", "nvml-version-mismatch", "found-no-driver", "nvml-unknown-error")
+
+# CUDA did not start, whatever the reason.
+CUDA_SILENT = ("cuda-not-available", "no-cuda-gpus", "found-no-driver")
+
+# What a program gets long after CUDA has started: they say nothing of its start.
+RUNNING_ERRORS = frozenset({1, 2, 98, 200, 209, 214, 218, 220, 222, 700, 702, 710, 716, 719})
+
+SLOW_REPORTS = ("low-utilisation", "slow-after-update", "slower-over-time", "slow-when-display-off", "power-capped")
+
+# cudaErrorUnknown: 999 today, 30 before CUDA 10.1; 99 in some reports; 304 where the driver's own call failed.
+UNKNOWN_ERRORS = frozenset({999, 30, 99, 304})
+
+
+def in_container(facts: Facts) -> bool:
+    return known(facts.system.container) not in (None, "none")
+
+
+def linux_host(facts: Facts) -> bool:
+    """Where a kernel module can be loaded: neither Windows nor WSL (which has the driver of Windows) nor a container."""
+    return system(facts) == "Linux" and facts.system.wsl is not True and not in_container(facts)
+
+
+def on_bus(facts: Facts, vendor: str = "nvidia") -> PciDevice | None:
+    return next((device for device in known(facts.hardware.pci) or [] if device.vendor == vendor), None)
+
+
+def bus_without_nvidia(facts: Facts) -> bool:
+    """Whether somebody looked at the whole bus and saw no NVIDIA card; a paste names only the cards it speaks of."""
+    return facts.source == "probed" and known(facts.hardware.pci) is not None and on_bus(facts) is None
+
+
+def modules(facts: Facts) -> set[str] | None:
+    """Names of the loaded kernel modules, as lsmod writes them."""
+    names = known(facts.driver.modules)
+    return None if names is None else {name.replace("-", "_") for name in names}
+
+
+def driver_answers(facts: Facts) -> bool | None:
+    """Whether the NVIDIA kernel module answers NVML or nvidia-smi; None where nobody asked."""
+    driver = facts.driver
+    if driver.nvml_error == "none" or driver.smi == "ok":
+        return True
+    if known(driver.nvml_error) or known(driver.smi) or symptom(facts, *DRIVER_SILENT):
+        return False
+    return True if known(driver.version) and gpus(facts) else None
+
+
+def cuda_codes(facts: Facts) -> set[int]:
+    """Every CUDA error that anybody reports."""
+    named = [item.params.get("code") for item in facts.symptoms if item.code == "cuda-error"]
+    codes = {known(facts.cuda.init_code), known(facts.torch.error_code), *named}
+    return {code for code in codes if isinstance(code, int) and code}
+
+
+def cuda_works(facts: Facts) -> bool:
+    """Somebody saw it work, and nobody saw it fail: a paste may tell of both, before and after."""
+    if cuda_codes(facts) - RUNNING_ERRORS or symptom(facts, *CUDA_SILENT):
+        return False
+    return facts.torch.available is True or (facts.cuda.init_code == 0 and (known(facts.cuda.device_count) or 0) > 0)
+
+
+def cuda_fails(facts: Facts) -> bool:
+    """CUDA was asked and gave nothing; a torch without CUDA says False for a reason of its own."""
+    if cuda_codes(facts) - RUNNING_ERRORS or facts.cuda.device_count == 0 or symptom(facts, *CUDA_SILENT):
+        return True
+    return facts.torch.available is False and facts.torch.cuda != "none"
+
+
+def busy(gpu: Gpu) -> bool:
+    """At work, so that clocks and link are what the card can give; a desktop's few percent are not work."""
+    load = known(gpu.utilisation) or 0
+    return load >= 80 or (load >= 30 and known(gpu.pstate) in ("P0", "P1", "P2", "P3"))
+
+
+def events(gpu: Gpu) -> set[str]:
+    """Why the clocks are held back, by the names of `data/drivers.toml`."""
+    return {name.upper() for name in known(gpu.clock_events) or []}
+
+
+def xids(facts: Facts) -> set[int]:
+    """Numbers of the driver's own error reports, from the kernel log or from what was pasted."""
+    pasted = [item.params.get("number") for item in facts.symptoms if item.code == "xid"]
+    return {xid.number for xid in known(facts.driver.xids) or []} | {number for number in pasted if isinstance(number, int)}
+
+
+# What people report when torch does not use the GPU at all; any of a hundred causes.
+GPU_NOT_USED = ("cuda-not-available", "no-cuda-gpus", "torch-not-compiled-with-cuda", "found-no-driver", "cuda-error")
+
+
+def complains(facts: Facts) -> bool:
+    """Whether somebody says that torch does not use the GPU: torch itself, or who pasted."""
+    return facts.torch.available is False or symptom(facts, *GPU_NOT_USED) is not None
+
+
+def works(facts: Facts) -> bool:
+    """Whether torch has proved that it uses the GPU, and nobody says otherwise."""
+    if known(facts.torch.kernel) is not None:
+        return facts.torch.kernel == "ok"
+    return facts.torch.available is True and not facts.symptoms
+
+
+def cuda_error(facts: Facts) -> int | None:
+    """The CUDA error that anybody saw, at the start of CUDA or in a pasted message, by its number of today."""
+    code = error_code(facts)
+    found = symptom(facts, "cuda-error")
+    if not code and found:
+        code = int(found.params.get("code", 0))
+    return compatibility.modern_code(code) if code else None
+
+
+def nvidia_cards(facts: Facts) -> list[tuple[str, str]]:
+    """Name and compute capability of every NVIDIA card whose capability is known or follows from its name."""
+    found = [
+        (gpu.name, known(gpu.capability) or cards.capability_of(gpu.name)) for gpu in gpus(facts) if gpu.vendor == "nvidia"
+    ]
+    if not found and known(facts.torch.hip) in (None, "none"):
+        names, values = known(facts.torch.devices) or [], known(facts.torch.capabilities) or []
+        found = list(zip(names, values, strict=False)) or [(name, cards.capability_of(name)) for name in names]
+    if not found:
+        names = [known(device.name) or "" for device in known(facts.hardware.pci) or [] if device.vendor == "nvidia"]
+        found = [(name, cards.capability_of(name)) for name in names]
+    return [(name, value) for name, value in found if value]
+
+
+def cpu_build(facts: Facts) -> bool:
+    """Whether torch was built for no GPU at all, by its own word or by its version ("2.2.1+cpu", conda's "…_cpu_0")."""
+    built_for = known(facts.torch.cuda)
+    if built_for is not None:
+        return built_for == "none" and known(facts.torch.hip) in (None, "none")
+    version = known(facts.torch.version) or ""
+    return "+cpu" in version or "_cpu" in version
+
+
+def build_cuda(facts: Facts) -> tuple[str, bool] | None:
+    """The CUDA that torch was built with, and whether anybody says so; else that of the release's default wheel."""
+    built_for, version = known(facts.torch.cuda), known(facts.torch.version)
+    if built_for is not None:
+        return None if built_for == "none" else (built_for, True)
+    if version is None or cpu_build(facts) or "rocm" in version or known(facts.torch.hip) not in (None, "none"):
+        return None
+    named = compatibility.cuda_of_variant(version)
+    if named:
+        return named, True
+    default = compatibility.default_cuda(version, system(facts))
+    return (default, False) if default else None
+
+
+def arch_list(facts: Facts) -> tuple[list[str], bool] | None:
+    """The architectures that torch has code for, and whether that is sure: its own list, or the row of its very wheel."""
+    listed = known(facts.torch.arch_list)
+    if listed:
+        return listed, True
+    version, built = known(facts.torch.version), build_cuda(facts)
+    if version is None or built is None or known(facts.system.architecture) in ("aarch64", "arm64"):
+        return None  # the table is of x86_64 wheels
+    row = compatibility.arch_list_of(version, built[0], system(facts))
+    official = "+" not in version or "+cu" in version  # a container's or a distribution's own build has a list of its own
+    return (row[0], row[1] and built[1] and official) if row else None
+
+
+# CUDA's libraries by their names in file names and messages. libcuda (nvcuda.dll) is not among them: it is the driver's.
+CUDA_LIBRARIES = re.compile(
+    r"cudnn|cublas|nccl|nvrtc|cudart|cufft|curand|cusolver|cusparse|nvjitlink|cupti|nvtx|nvtoolsext|cufile", re.IGNORECASE
+)
+
+
+# -- application ----------------------------------------------------------------------------------------------------
+
+# What already says why a card is slow: then neither the loader nor "unknown" is the answer.
+SLOW_CAUSES = (
+    "stuck-in-low-clocks",
+    "thermal-slowdown",
+    "power-capped",
+    "pcie-narrow",
+    "memory-spill",
+    "slow-when-display-off",
+    "slow-after-update",
+    "slow-storage",
+    "memory-grows",
+)
+
+# Clocks held back by heat or power, as `data/drivers.toml` names it.
+HELD_BACK = frozenset({"SW_THERMAL_SLOWDOWN", "HW_THERMAL_SLOWDOWN", "HW_SLOWDOWN", "HW_POWER_BRAKE_SLOWDOWN"})
+
+
+def windows_driver(facts: Facts) -> bool:
+    """Whether the card is driven by Windows: there, or below WSL."""
+    return facts.system.name == "Windows" or facts.system.wsl is True
+
+
+def slowed(facts: Facts) -> bool:
+    """Whether heat, power, the link, a spill or the disk are known to slow the card."""
+    return symptom(facts, *SLOW_CAUSES) is not None or any(events(gpu) & HELD_BACK for gpu in gpus(facts))
+
+
+def number(found: Symptom | None, name: str) -> float | None:
+    """A figure that a message carries."""
+    value = found.params.get(name) if found else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def gib(count: float | None) -> float | None:
+    return None if count is None else round(count / 2**30, 2)
+
+
+def devices_visible(facts: Facts) -> int | None:
+    """How many devices a program sees: by its own count, else by the cards and what the variable leaves of them."""
+    counted = known(facts.torch.device_count) or known(facts.cuda.device_count)
+    if counted:
+        return counted
+    slots = visible.slots(gpus(facts), "nvidia")
+    left = visible.resolve(facts.application.environment.get(visible.CUDA), slots or None)
+    return left.count if left.count and left.decided else None

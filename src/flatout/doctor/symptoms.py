@@ -30,17 +30,20 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
     # architecture
     "no-kernel-image": (),
     "arch-not-compatible": ("card", "capability", "supported"),  # torch's warning; supported = "sm_50 sm_60 …"
+    "old-architecture": ("capability",),  # the report is about a generation that builds have dropped (Kepler … Volta)
     "torch-not-compiled-with-cuda": (),
     # installation
     "no-matching-distribution": ("requirement", "versions", "index"),
     "dll-not-found": ("library",),  # WinError 126, DLL load failed
     "shared-library-not-found": ("library",),  # cannot open shared object file
     "cudnn-version-mismatch": ("compiled", "found"),
+    "undefined-symbol": ("library",),  # libraries of two versions in one process
     "triton-missing": (),
     "works-elsewhere": (),  # the same card works from another environment or interpreter of this machine
     # containers
     "docker-no-device-driver": (),  # could not select device driver "" with capabilities: [[gpu]]
     "container-driver-not-detected": (),  # the image's banner: The NVIDIA Driver was not detected
+    "docker-run-without-gpus": (),  # a docker command line that asks for no GPU
     # AMD
     "hip-error": ("text",),
     "integrated-gpu-chosen": (),
@@ -49,7 +52,8 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
     "device-mismatch": ("first", "second"),
     "visible-devices-ignored": (),  # set in the program, without effect
     # memory
-    "out-of-memory": ("tried_bytes", "allocated_bytes", "reserved_bytes", "free_bytes", "total_bytes"),
+    "out-of-memory": ("tried_bytes", "allocated_bytes", "reserved_bytes", "free_bytes", "total_bytes", "other_bytes"),
+    "memory-fragmented": (),  # memory is free or reserved, yet cannot be had in one piece; the allocator's settings matter
     "memory-not-released": (),  # in use although no process is shown, or the process has gone
     "memory-spill": (),  # slow instead of out of memory; shared GPU memory in use (Windows)
     "memory-grows": (),  # a leak

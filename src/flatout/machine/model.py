@@ -217,7 +217,7 @@ class Application(Struct, kw_only=True, omit_defaults=True):
     shm_free_bytes: int | Missing = UNKNOWN
     disk_free_bytes: int | Missing = UNKNOWN
     open_files_limit: int | Missing = UNKNOWN
-    script: ScriptLook | Missing = UNKNOWN
+    script: ScriptLook = field(default_factory=ScriptLook)  # all unknown where there is none: msgspec has no `| Missing` here
 
 
 class Symptom(Struct, kw_only=True, omit_defaults=True):

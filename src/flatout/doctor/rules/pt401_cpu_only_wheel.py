@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+from flatout.doctor import seen
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import reinstall_torch
-from flatout.doctor.seen import any_nvidia_gpu, known, symptom
+from flatout.machine import compatibility
 from flatout.machine.model import Facts
 
 
 def check(facts: Facts) -> Finding | None:
-    cpu_build = facts.torch.cuda == "none" and known(facts.torch.hip) in (None, "none")
-    if not cpu_build and not symptom(facts, "torch-not-compiled-with-cuda"):
+    not_compiled = seen.symptom(facts, "torch-not-compiled-with-cuda")
+    if not seen.cpu_build(facts) and not (not_compiled and seen.build_cuda(facts) is None):
         return None
-    gpu = any_nvidia_gpu(facts)
-    if gpu is None and facts.source == "probed":
+    if seen.system(facts) == "Darwin" or facts.torch.available is True:
+        return None
+    gpu, radeon = seen.any_nvidia_gpu(facts), _radeon(facts)
+    card = seen.capability(facts)
+    if gpu and card and not compatibility.served_at_all(card, seen.system(facts)):
+        return None  # no build would use this card
+    if gpu is None and radeon is None and not _asked_for(facts):
         return None  # a CPU build on a machine without a GPU is what it should be
+    repair = reinstall_torch(facts) if gpu or not radeon else [Fix(text="rocm-wheel")]
     return RULE.found(
-        *reinstall_torch(facts),
+        *repair,
         Fix(text="check"),
         certain=gpu is not None,
         version=facts.torch.version,
-        gpu=gpu,
+        gpu=gpu or radeon,
         python=facts.python.path,
+        installer=facts.torch.installer,
+        others=facts.torch.others,
     )
+
+
+def _asked_for(facts: Facts) -> bool:
+    """In a paste: somebody misses the GPU, or shows nothing but this torch, and nothing says that there is no card."""
+    if facts.source == "probed" or seen.known(facts.driver.gpus) == [] or seen.known(facts.hardware.pci) is not None:
+        return False
+    return seen.complains(facts) or not facts.symptoms
+
+
+def _radeon(facts: Facts) -> str | None:
+    """A discrete AMD card, for which there are builds on Linux."""
+    if seen.system(facts) != "Linux":
+        return None
+    found = [device for device in seen.known(facts.hardware.pci) or [] if device.vendor == "amd" and device.kind == "discrete"]
+    return (seen.known(found[0].name) or "AMD GPU") if found else None
 
 
 RULE = Rule(
@@ -30,4 +54,5 @@ RULE = Rule(
     name="cpu-only-wheel",
     layer=Layer.PYTORCH,
     check=check,
+    explains=("cuda-start-failed", "triton-missing-windows", "torch-import-broken"),
 )

@@ -1,0 +1,57 @@
+"""CU305 cuda-start-failed: CUDA does not start, and nothing that is known says why. Every rule that does know explains it."""
+
+from __future__ import annotations
+
+from flatout.doctor import seen
+from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.remedy import restart
+from flatout.machine import compatibility
+from flatout.machine.model import Facts
+
+# What a program that runs can get long after CUDA has started: in a pasted message they say nothing of its start.
+WHILE_RUNNING = frozenset({1, 2, 200, 209, 214, 218, 220, 222, 700, 702, 710, 716, 719, 98})
+
+
+def check(facts: Facts) -> Finding | None:
+    if seen.works(facts):
+        return None
+    code = seen.cuda_error(facts)
+    at_start = bool(seen.error_code(facts)) and code != 209
+    if code is not None and not at_start and code in WHILE_RUNNING:
+        return None
+    gpu = seen.any_nvidia_gpu(facts)
+    if gpu is None and facts.source == "probed":
+        return None  # nothing to start CUDA for
+    if code is None and not _unexplained(facts):
+        return None
+    row = (compatibility.error_row(code) if code is not None else None) or {}
+    return RULE.found(
+        *_fix(facts),
+        certain=False,  # a code is not yet a cause
+        error_code=code,
+        error=row.get("name"),
+        meaning=row.get("meaning"),
+        gpu=gpu,
+        driver=facts.driver.version,
+        torch=facts.torch.version,
+    )
+
+
+def _unexplained(facts: Facts) -> bool:
+    """torch says no without a code, although it could: not a CPU build, not a Mac, not for want of torch."""
+    if seen.cpu_build(facts) or seen.system(facts) == "Darwin" or seen.known(facts.torch.hip) not in (None, "none"):
+        return False
+    return seen.complains(facts) and seen.known(facts.torch.status) in (None, "ok")
+
+
+def _fix(facts: Facts) -> list[Fix]:
+    listing = "set CUDA" if seen.system(facts) == "Windows" else "env | grep -i cuda"
+    return [Fix(command="nvidia-smi"), Fix(command=listing), restart(facts), Fix(text="report")]
+
+
+RULE = Rule(
+    code="CU305",
+    name="cuda-start-failed",
+    layer=Layer.CUDA,
+    check=check,
+)
