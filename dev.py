@@ -100,7 +100,7 @@ def other_torch(version: str) -> Environment:
 
 def lowest() -> Environment:
     pinned = [re.sub(r">=([0-9.]+)(,.*)?$", r"==\1", requirement) for requirement in project()["dependencies"]]
-    return Environment(".venv-lowest", [*pinned, "pytest", "pytest-timeout", "hypothesis"], constrained=False)
+    return Environment(".venv-lowest", [*pinned, "pytest", "pytest-timeout", "hypothesis", "jsonschema"], constrained=False)
 
 
 def demo() -> None:

@@ -15,6 +15,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 
+# One thread: on a shared machine the threads of OpenMP wait for each other by spinning, for minutes.
+QUIET = {"FLATOUT_LANG": "en", "OMP_NUM_THREADS": "1"}
+
 
 @dataclass
 class Ended:
@@ -47,7 +50,7 @@ def flatout(tmp_path):
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
-            env={**os.environ, "FLATOUT_LANG": "en", **(env or {})},
+            env={**os.environ, **QUIET, **(env or {})},
             timeout=timeout,
             check=False,
         )
@@ -69,7 +72,7 @@ def plain(tmp_path):
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **QUIET, **(env or {})},
             timeout=240,
             check=False,
         )

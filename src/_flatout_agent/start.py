@@ -9,7 +9,7 @@ from time import perf_counter_ns, time
 from types import ModuleType
 from typing import Any
 
-from _flatout_agent import guard, wire
+from _flatout_agent import guard, memory, wire
 from _flatout_agent.clock import StepClock
 from _flatout_agent.imports import after_import
 from _flatout_agent.patch import Patches
@@ -29,6 +29,7 @@ class Agent:
         self.patches = Patches()
         self.told = False
         self.torch: dict[str, Any] = {}
+        self.memory_fraction = job.get("memory_fraction")
         guard.report_to(self._write_fault)
 
     def torch_imported(self, torch: ModuleType, nanoseconds: int) -> None:
@@ -36,6 +37,8 @@ class Agent:
         if version_of(torch) < OLDEST_TORCH:
             self.torch["passed_through"] = True
             return
+        if self.memory_fraction is not None:
+            memory.cap(torch, self.memory_fraction)
         try:
             install(torch, self.clock, self.patches)
         except Exception:

@@ -51,8 +51,8 @@ def read_job(environ: Any) -> dict[str, Any] | None:
     return job if job.get("wire") == WIRE_VERSION else None
 
 
-def new_job(run_dir: str, spawned: float) -> dict[str, Any]:
-    return {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned}
+def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None) -> dict[str, Any]:
+    return {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}
 
 
 class Journal:

@@ -25,6 +25,7 @@ from findings import (
     working,
 )
 
+from flatout.base.records import Missing
 from flatout.doctor.model import Severity
 from flatout.machine.model import Application, Cuda, Driver, GpuProcess, Hardware, Library, PciDevice, System, Torch, Xid
 
@@ -475,3 +476,38 @@ def test_kfd_missing():
     assert find("DR219", probed(layers, system=UBUNTU, torch=Torch(cuda="12.8", hip="none", available=False))) is None
     ready = {**layers, "driver": Driver(device_nodes=["/dev/kfd"])}
     assert find("DR219", probed(ready, system=UBUNTU)) is None
+
+
+# -- DR220 ---------------------------------------------------------------------------------------------------------
+
+
+def halves(**more) -> Driver:
+    """The kernel half of the driver is there, its libraries are not."""
+    values = {"kernel_version": "580.95.05", "nvml_error": "nvml-library-not-found", "smi": "not-found"}
+    return Driver(**{**values, "modules": MODULES, "device_nodes": NODES, **more})
+
+
+GONE = Cuda(init_code=Missing("libcuda-not-found"))
+
+
+def test_driver_library_missing():
+    for system in (UBUNTU, DOCKER):
+        facts = probed(broken(system=system, driver=halves(), cuda=GONE))
+        assert names(facts)[0] == "driver-library-missing"
+        assert proven(find("DR220", facts)).evidence["libraries"] == ["libnvidia-ml.so.1", "libcuda.so.1"]
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in commands(
+        find("DR220", probed(broken(system=DOCKER, driver=halves())))
+    )
+
+
+def test_driver_library_missing_for_cuda_alone():
+    """NVIDIA_DRIVER_CAPABILITIES=utility: nvidia-smi works, torch finds no driver."""
+    facts = probed(broken(system=DOCKER, driver=answering(kernel_version="580.95.05"), cuda=GONE))
+    assert names(facts)[0] == "driver-library-missing"
+
+
+def test_driver_library_missing_near_misses():
+    assert find("DR220", probed(working())) is None
+    assert find("DR220", probed(broken(driver=halves(device_nodes=[])))) is None
+    assert find("DR220", probed(broken(system=WSL, driver=halves(), cuda=GONE))) is None
+    assert find("DR220", probed(broken(system=WINDOWS, driver=halves(), cuda=GONE))) is None

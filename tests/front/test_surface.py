@@ -7,7 +7,7 @@ from flatout.knobs.catalogue import KNOBS
 
 COMMANDS = {
     "doctor": {"--python", "--json", "--save", "--from", "--verbose", "-v", "--help"},
-    "run": {"--python", "--json", "--quiet", "-q", "--help"},
+    "run": {"--python", "--gpu-id", "--gpu-memory-fraction", "--json", "--quiet", "-q", "--help"},
     "facts": {"--python", "--json", "--help"},
     "explain": {"--help"},
 }

@@ -1,23 +1,24 @@
 """What the agent costs a real training, interleaved inside one process: overhead.py SECONDS OUT.json
 
 `examples/behavior.py` trains as it is. Every BLOCK steps the device is synchronised and the agent is put on or taken
-off: off on on off, again and again, so that drift cancels. Each such four gives one observation of the slow-down, from
-the median step of its on- and off-blocks (what else the machine does in between hits single steps, and would drown
-half a per cent); the interval is a bootstrap over the observations. The ratio of the plain means is given beside it.
+off: off on on off, again and again. The blocks are short because a shared machine's speed wanders by several per cent
+within a second: neighbours wander together. Each four gives one observation, the log of the ratio of its on- to its
+off-time; the estimate is their mean without the most extreme twentieth at either end (one hiccup would drown half a
+per cent), the interval a bootstrap of that estimate. The ratio of the plain sums is given beside it.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import json
 import random
 import sys
 import tempfile
 import time
 from argparse import Namespace
+from math import exp, log
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 import torch
 
@@ -26,8 +27,8 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from _flatout_agent.start import Agent, install
 
-BLOCK = 60
-SETTLE = 10
+BLOCK = 3
+WARM = 40  # blocks left out at the start
 PATTERN = (False, True, True, False)
 
 
@@ -50,7 +51,7 @@ class Blocks:
         self.loader = loader
         self.end = time.perf_counter() + seconds
         self.agent = Agent({"run_dir": tempfile.mkdtemp(), "spawned": time.time()})
-        self.blocks: list[tuple[bool, list[float]]] = []  # (agent on, seconds of each step), in order
+        self.blocks: list[tuple[bool, float]] = []  # (agent on, seconds), in order
         self.on = False
 
     def __iter__(self):
@@ -58,13 +59,11 @@ class Blocks:
         while time.perf_counter() < self.end:
             self.switch(PATTERN[len(self.blocks) % 4])
             synchronize()
-            times = [time.perf_counter()]
+            began = time.perf_counter()
             for _ in range(BLOCK):
                 yield next(batches)
-                times.append(time.perf_counter())
-            # The first steps after a switch pay for Python's caches, which the switch itself emptied.
-            steps = [after - before for before, after in itertools.pairwise(times)][SETTLE:]
-            self.blocks.append((self.on, steps))
+            synchronize()
+            self.blocks.append((self.on, time.perf_counter() - began))
 
     def switch(self, wanted: bool) -> None:
         if wanted and not self.on:
@@ -74,47 +73,47 @@ class Blocks:
         self.on = wanted
 
 
-def measure(seconds: float) -> list[tuple[bool, list[float]]]:
+def measure(seconds: float) -> list[tuple[bool, float]]:
     small = not torch.cuda.is_available()
     args = Namespace(small=small, train_size=10**7, steps=-1, epochs=1, batch_size=None, out=tempfile.mkdtemp())
     torch.manual_seed(0)
     trainer = specimen().Trainer({}, args)
     trainer.train_loader = Blocks(trainer.train_loader, seconds)
     trainer.train_epoch()
-    return trainer.train_loader.blocks
+    return trainer.train_loader.blocks[WARM:]
 
 
-def slow_downs(blocks: list[tuple[bool, list[float]]], average) -> list[float]:
-    """One ratio per four blocks, the first four left out: they pay for warming up."""
-    fours = [blocks[i : i + 4] for i in range(4, len(blocks) - 3, 4)]
+def slow_downs(blocks: list[tuple[bool, float]]) -> list[float]:
+    fours = [blocks[i : i + 4] for i in range(0, len(blocks) - 3, 4)]
+    return [log(sum(t for on, t in four if on) / sum(t for on, t in four if not on)) for four in fours]
 
-    def of(four, wanted):
-        return average([t for on, steps in four if on is wanted for t in steps])
 
-    return [of(four, True) / of(four, False) - 1 for four in fours]
+def trimmed(values: list[float]) -> float:
+    cut = len(values) // 20
+    return exp(mean(sorted(values)[cut : len(values) - cut])) - 1
 
 
 def main() -> None:
     seconds, out = float(sys.argv[1]), Path(sys.argv[2])
     blocks = measure(seconds)
-    ratios = slow_downs(blocks, median)
+    logs = slow_downs(blocks)
     chance = random.Random(0)
-    means = sorted(mean(chance.choices(ratios, k=len(ratios))) for _ in range(4000))
-    plain = [t for on, steps in blocks[4:] if not on for t in steps]
+    means = sorted(trimmed(chance.choices(logs, k=len(logs))) for _ in range(2000))
+    within, without = (sum(t for on, t in blocks if on is wanted) for wanted in (True, False))
     record = {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         "torch": torch.__version__,
+        "python": sys.version.split()[0],
         "steps": len(blocks) * BLOCK,
-        "fours": len(ratios),
-        "step_ms_median": median(plain) * 1e3,
-        "step_ms_mean": mean(plain) * 1e3,
-        "slow_down": mean(ratios),
+        "fours": len(logs),
+        "step_ms": 2 * without / (len(blocks) * BLOCK) * 1e3,
+        "slow_down": trimmed(logs),
         "low_95": means[int(0.025 * len(means))],
         "high_95": means[int(0.975 * len(means))],
         "upper_95_one_sided": means[int(0.95 * len(means))],
-        "slow_down_of_means": mean(slow_downs(blocks, mean)),
+        "slow_down_of_sums": within / without - 1,
     }
-    out.write_text(json.dumps({**record, "blocks": [(on, [round(t * 1e6) for t in steps]) for on, steps in blocks]}))
+    out.write_text(json.dumps({**record, "blocks": [(on, round(t * 1e6)) for on, t in blocks]}))
     print(json.dumps(record))
 
 

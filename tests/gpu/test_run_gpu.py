@@ -80,3 +80,28 @@ for _ in range(30):
     assert phases["device_wait"] > 0.8 * sum(phases[name] for name in ("device_wait", "forward", "backward", "optimizer")), (
         phases
     )
+
+
+def test_the_memory_cap_holds(flatout, script):
+    path = script(
+        "import torch\n"
+        "total = torch.cuda.get_device_properties(0).total_memory\n"
+        "small = torch.empty(int(total * 0.02), dtype=torch.uint8, device='cuda')\n"
+        "try:\n    torch.empty(int(total * 0.2), dtype=torch.uint8, device='cuda'); print('fits')\n"
+        "except torch.OutOfMemoryError:\n    print('capped')\n"
+    )
+    assert flatout("run", "-q", path).stdout == b"fits\n"
+    assert flatout("run", "-q", "--gpu-memory-fraction", "0.1", path).stdout == b"capped\n"
+
+
+def test_gpu_id_by_index_and_uuid(flatout, script):
+    path = script("import torch; print(torch.cuda.get_device_name(0))")
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    for asked in ("0", uuid, uuid[:12]):
+        ended = flatout("run", "-q", "--gpu-id", asked, path)
+        assert ended.stdout.decode().strip() == torch.cuda.get_device_name()
+        assert torch.cuda.get_device_name() in ended.stderr
+    assert flatout("run", "--gpu-id", "9", path).returncode == 2
+    hidden = flatout("run", "--gpu-id", "0", path, env={"CUDA_VISIBLE_DEVICES": "-1"})
+    assert hidden.returncode == 2
+    assert "CUDA_VISIBLE_DEVICES" in hidden.stderr

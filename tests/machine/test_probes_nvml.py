@@ -84,7 +84,11 @@ def test_mig(asked):
 
 def test_errors_of_memory(asked):
     (card,) = asked({**H200, "TotalEccErrors": 2, "RemappedRows": (0, 1, 1, 1)}).gpus
-    assert (card.ecc_uncorrected, card.ecc_pending, card.remap_failed) == (4, True, True)
+    assert (card.ecc_uncorrected, card.ecc_pending, card.remap_failed) == (
+        2,
+        True,
+        True,
+    )  # since the driver was loaded: what was repaired before is not counted
 
 
 def test_one_of_two_cards_is_lost(asked):

@@ -123,7 +123,7 @@ def test_what_is_not_found_is_said(loop, steps, note, flatout, script):
 def test_no_torch_at_all(flatout, script):
     ended = flatout("run", script("print('plain')"))
     assert ended.summary["steps"] == 0
-    assert ended.summary["torch"] == {"reason": "not-imported", "detail": ""}
+    assert ended.summary["torch"]["version"] == {"reason": "not-imported", "detail": ""}
     assert "did not import torch" in ended.stderr
 
 

@@ -15,7 +15,6 @@ from flatout.doctor import page, registry
 from flatout.doctor.model import Finding, Layer, Verdict
 from flatout.doctor.seen import known
 from flatout.doctor.verdict import judge
-from flatout.machine import script_look
 from flatout.machine.choose import Choice, choose
 from flatout.machine.gather import gather
 from flatout.machine.model import Facts, Gpu
@@ -188,6 +187,8 @@ class GPUDiagnosticTool:
     def _facts(self) -> Facts:
         facts = gather(self._python)
         if self._script is not None:
+            from flatout.machine import script_look  # with its YAML reader, only for those who hand a file over
+
             look = script_look.look(self._script)
             if not isinstance(look, Missing):
                 facts.application.script = look

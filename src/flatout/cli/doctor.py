@@ -13,9 +13,8 @@ from flatout.base.records import Missing
 from flatout.cli.commandline import Context, argument, echo, option, pass_context, words_of
 from flatout.cli.commandline import command as make_command
 from flatout.doctor import registry, verdict
-from flatout.doctor.paste import read as read_paste
+from flatout.doctor.paste.reader import read as read_paste
 from flatout.launch import interpreter
-from flatout.machine import script_look
 from flatout.machine.gather import gather
 from flatout.machine.model import Facts
 from flatout.machine.redact import redact
@@ -58,6 +57,8 @@ def _facts(python: str | None, source: str | None, script: str | None) -> Facts:
     if script is not None:
         if not os.path.exists(script):
             raise UsageError("error.script-not-found", script=script)
+        from flatout.machine import script_look  # with its YAML reader, only for those who hand a file over
+
         look = script_look.look(Path(script))
         if isinstance(look, Missing):
             raise UsageError(f"error.script-{look.reason}", script=script)

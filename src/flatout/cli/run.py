@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flatout.base import records
 from flatout.base.clock import SystemClock
+from flatout.base.errors import UsageError
 from flatout.base.words import Words
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of
 from flatout.cli.commandline import command as make_command
@@ -17,22 +18,47 @@ from flatout.launch.run import Finished, run_observed, run_plain
 
 @make_command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @option("--python", metavar="PATH", help="python")
+@option("--gpu-id", metavar="ID", help="gpu-id")
+@option("--gpu-memory-fraction", type=float, metavar="SHARE", help="gpu-memory-fraction")
 @option("--json", "as_json", is_flag=True, help="run-json")
 @option("--quiet", "-q", is_flag=True, help="run-quiet")
 @argument("script", nargs=-1, type=UNPROCESSED, required=True, metavar="SCRIPT [ARGS]...")
 @pass_context
-def command(context: Context, python: str | None, as_json: bool, quiet: bool, script: tuple[str, ...]) -> None:
+def command(
+    context: Context,
+    python: str | None,
+    gpu_id: str | None,
+    gpu_memory_fraction: float | None,
+    as_json: bool,
+    quiet: bool,
+    script: tuple[str, ...],
+) -> None:
+    if gpu_memory_fraction is not None and not 0 < gpu_memory_fraction <= 1:
+        raise UsageError("error.memory-fraction", value=gpu_memory_fraction)
     path, _ = interpreter.choose(python, os.environ)
     line = target.command_line(path, script)
     if environment.switched_off(os.environ):
         sys.exit(child.end_like(run_plain(line, os.environ)))
-    finished = run_observed(line, os.environ, SystemClock())
     words = words_of(context)
+    environ = {**os.environ, **_asked_device(gpu_id, words)}
+    finished = run_observed(line, environ, SystemClock(), gpu_memory_fraction)
     try:
         _tell(finished, path, words, as_json, quiet)
     except Exception as error:  # our own trouble at the end never changes how the script ended
         print(f"flatout: {words('error.no-summary', detail=f'{type(error).__name__}: {error}')}", file=sys.stderr)
     sys.exit(child.end_like(finished.returncode))
+
+
+def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:
+    """What the environment needs for `--gpu-id`; without it the driver is not even asked before the script starts."""
+    if gpu_id is None:
+        return {}
+    from flatout.launch import device
+    from flatout.machine import nvml
+
+    chosen = device.decide(nvml.driver(), os.environ, gpu_id)
+    print(f"flatout: {words(f'choice.{chosen.reason}', **chosen.params)}", file=sys.stderr)
+    return chosen.exports
 
 
 def _tell(finished: Finished, python: str, words: Words, as_json: bool, quiet: bool) -> None:

@@ -73,11 +73,12 @@ def _among(facts: Facts, cards: list[tuple[str, str]], codes: tuple[list[str], b
     system, failed = seen.system(facts), no_kernel(facts)
     dead = [(name, value) for name, value in cards if not compatibility.served_at_all(value, system)]
     if codes is None:
-        if dead and len(dead) == len(cards) and (facts.source == "probed" or seen.complains(facts) or not facts.symptoms):
+        meant = facts.source == "probed" or seen.complains(facts) or _old(facts) or not facts.symptoms
+        if dead and len(dead) == len(cards) and meant:
             return Misfit(card=dead[0][0], capability=dead[0][1], codes=[], card_is_older=True, certain=True)
-        if not failed:
-            return None
         name, value = cards[0]
+        if not failed and not (_old(facts) and _older([], value)):
+            return None
         return Misfit(card=name, capability=value, codes=[], card_is_older=_older([], value), certain=False)
     unserved = [(name, value) for name, value in cards if not runs_on(codes[0], value)]
     if not unserved:
@@ -98,6 +99,10 @@ def _unnamed(facts: Facts, codes: tuple[list[str], bool] | None) -> Misfit | Non
     listed = codes[0] if codes else []
     newest = max((arch for code in listed if (arch := compatibility.arch(code))), default=(0, 0))
     return Misfit(card="GPU", capability=None, codes=listed, card_is_older=newest > BEFORE_BLACKWELL, certain=False)
+
+
+def _old(facts: Facts) -> bool:
+    return seen.symptom(facts, "old-architecture") is not None
 
 
 def _told(facts: Facts, codes: tuple[list[str], bool] | None) -> Misfit | None:

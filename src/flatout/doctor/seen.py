@@ -234,7 +234,8 @@ def arch_list(facts: Facts) -> tuple[list[str], bool] | None:
 
 # CUDA's libraries by their names in file names and messages. libcuda (nvcuda.dll) is not among them: it is the driver's.
 CUDA_LIBRARIES = re.compile(
-    r"cudnn|cublas|nccl|nvrtc|cudart|cufft|curand|cusolver|cusparse|nvjitlink|cupti|nvtx|nvtoolsext|cufile", re.IGNORECASE
+    r"cudnn|cublas|nccl|(?<!caffe2_)nvrtc|cudart|cufft|curand|cusolver|cusparse|nvjitlink|cupti|nvtx|nvtoolsext|cufile",
+    re.IGNORECASE,
 )
 
 

@@ -31,11 +31,13 @@ def run_plain(command: Sequence[str], environ: Mapping[str, str]) -> int:
     return child.run(command, environ)
 
 
-def run_observed(command: Sequence[str], environ: Mapping[str, str], clock: Clock) -> Finished:
+def run_observed(
+    command: Sequence[str], environ: Mapping[str, str], clock: Clock, memory_fraction: float | None = None
+) -> Finished:
     started = clock.wall()
     run_id, place = folder.new_run(Path.cwd(), started)
     job = place / "job.json"
-    records.write_bytes(job, records.encode(wire.new_job(str(place), started)))
+    records.write_bytes(job, records.encode(wire.new_job(str(place), started, memory_fraction)))
     began = clock.monotonic()
     returncode = child.run(command, environment.injected(environ, job))
     return Finished(

@@ -103,7 +103,7 @@ class Gpu(Struct, kw_only=True, omit_defaults=True):
     link_width_max: int | Missing = UNKNOWN
     link_generation: int | Missing = UNKNOWN
     link_generation_max: int | Missing = UNKNOWN
-    ecc_uncorrected: int | Missing = UNKNOWN  # volatile + aggregate
+    ecc_uncorrected: int | Missing = UNKNOWN  # since the driver was loaded (volatile)
     ecc_pending: bool | Missing = UNKNOWN  # a row remap or page retirement waits for a reset
     remap_failed: bool | Missing = UNKNOWN
     mig_enabled: bool | Missing = UNKNOWN

@@ -156,8 +156,9 @@ def _clock_events(nvml: Any, handle: Any) -> list[str]:
 
 
 def _ecc_uncorrected(nvml: Any, handle: Any) -> int:
-    kinds = (nvml.NVML_VOLATILE_ECC, nvml.NVML_AGGREGATE_ECC)
-    return sum(int(nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, kind)) for kind in kinds)
+    # Since the driver was loaded: what was repaired long ago (the aggregate count) says nothing of today.
+    uncorrected, volatile = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    return int(nvml.nvmlDeviceGetTotalEccErrors(handle, uncorrected, volatile))
 
 
 def _ecc_pending(nvml: Any, handle: Any) -> bool:

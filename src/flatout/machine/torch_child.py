@@ -168,7 +168,7 @@ def _status(known: dict[str, Any], died: tuple[str, str] | None) -> tuple[str | 
 def _kernel(known: dict[str, Any], died: tuple[str, str] | None, why: Missing) -> str | Missing:
     if "kernel" in known:
         return str(known["kernel"])
-    if died and known.get("stage") in ("kernel", "cudnn"):
+    if died and known.get("stage") in ("kernel", "cudnn", "convolution"):
         return f"{died[0]}: {died[1]}"
     if "kernel" in known.get("faults", {}):
         return str(known["faults"]["kernel"])

@@ -29,7 +29,7 @@ class ProcessStory(Struct, kw_only=True):
     step_s: float | None
     warmup_steps: int
     finished: bool  # it reached its exit handlers
-    torch: TorchBuild | None
+    torch: TorchBuild
     passed_through: bool
     faults: list[str]
 
@@ -44,7 +44,7 @@ class Attribution(Struct, kw_only=True):
     warmup_steps: int
     phases: dict[str, float]
     processes: int
-    torch: TorchBuild | Missing
+    torch: TorchBuild
     python: str | Missing
     notes: list[Note]
 
@@ -66,7 +66,7 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         warmup_steps=lead.warmup_steps,
         phases=close_account(lead.phases, wall_s, lead.finished),
         processes=len(trained),
-        torch=lead.torch if lead.torch is not None else Missing("not-imported"),
+        torch=lead.torch,
         python=_python_of(journals),
         notes=_notes(lead, stories),
     )
@@ -145,9 +145,9 @@ def _steady(steps: int, last: Line, phases: dict[str, float]) -> tuple[float | N
     return (samples / spent if samples else None), spent / steps, warmup
 
 
-def _torch(torch: Line) -> TorchBuild | None:
+def _torch(torch: Line) -> TorchBuild:
     if not torch:
-        return None
+        return TorchBuild(version=Missing("not-imported"))
     return TorchBuild(version=torch["version"], cuda=torch["cuda"], hip=torch["hip"], import_s=torch["import_s"])
 
 
@@ -161,7 +161,7 @@ def _python_of(journals: list[list[Line]]) -> str | Missing:
 
 def _notes(lead: ProcessStory, stories: list[ProcessStory]) -> list[Note]:
     notes = []
-    if lead.passed_through and lead.torch is not None:
+    if lead.passed_through and isinstance(lead.torch.version, str):
         notes.append(Note(code="torch-too-old", params={"version": lead.torch.version}))
     elif not lead.steps:
         notes.append(Note(code="no-steps"))
@@ -186,7 +186,7 @@ def _nothing_seen(wall_s: float) -> Attribution:
         warmup_steps=0,
         phases={name: wall_s if name == "unexplained" else 0.0 for name in PHASES},
         processes=0,
-        torch=Missing("not-imported"),
+        torch=TorchBuild(version=Missing("not-imported")),
         python=Missing("not-reported"),
         notes=[Note(code="torch-not-imported")],
     )

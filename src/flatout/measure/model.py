@@ -9,10 +9,10 @@ from flatout.machine.model import Machine
 
 
 class TorchBuild(Struct, kw_only=True):
-    version: str
-    cuda: str | None
-    hip: str | None
-    import_s: float
+    version: str | Missing
+    cuda: str | None = None
+    hip: str | None = None
+    import_s: float | None = None
 
 
 class Note(Struct, kw_only=True):
@@ -40,7 +40,7 @@ class Summary(Record):
     warmup_steps: int
     phases: dict[str, float]  # seconds; they add up to wall_s
     processes: int  # that trained
-    torch: TorchBuild | Missing
+    torch: TorchBuild
     machine: Machine
     notes: list[Note]
 

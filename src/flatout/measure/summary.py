@@ -6,7 +6,7 @@ from flatout.base.records import Missing
 from flatout.launch.run import Finished
 from flatout.machine.model import Interpreter, Machine
 from flatout.measure.attribution import attribute
-from flatout.measure.model import Note, Summary
+from flatout.measure.model import Note, Summary, TorchBuild
 
 
 def summarise(finished: Finished, machine: Machine) -> Summary:
@@ -28,7 +28,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         processes=told.processes,
         torch=told.torch,
         machine=_with_python(machine, told.python),
-        notes=[*_ending_notes(finished.returncode), *told.notes],
+        notes=[*_ending_notes(finished.returncode), *told.notes, *_unused_gpu(told.torch, machine)],
     )
 
 
@@ -43,4 +43,15 @@ def _ending_notes(returncode: int) -> list[Note]:
         return [Note(code="ended-by-signal", params={"number": -returncode})]
     if returncode > 0:
         return [Note(code="ended-with-code", params={"code": returncode})]
+    return []
+
+
+def _unused_gpu(torch: TorchBuild, machine: Machine) -> list[Note]:
+    """Why the training ran on the CPU, where that can be told: the first thing its owner would want to know."""
+    if isinstance(torch.version, Missing):
+        return []
+    if isinstance(machine.gpus, Missing) or not machine.gpus:
+        return [Note(code="no-gpu")]
+    if not torch.cuda and not torch.hip:
+        return [Note(code="build-without-cuda", params={"version": torch.version, "gpu": machine.gpus[0].name})]
     return []

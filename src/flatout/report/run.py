@@ -86,6 +86,6 @@ def _environment(summary: Summary, words: Words) -> str:
     parts = [machine_report.one_line(summary.machine, words)]
     if not isinstance(summary.machine.python.version, Missing):
         parts.append(f"Python {summary.machine.python.version}")
-    if not isinstance(summary.torch, Missing):
+    if not isinstance(summary.torch.version, Missing):
         parts.append(f"torch {summary.torch.version}")
     return ", ".join(parts)

@@ -217,6 +217,19 @@ def kernel(known: Known) -> None:
     known["kernel"] = "ok" if torch.allclose(result, one @ one, rtol=1e-2, atol=1e-2) else "wrong-result"
 
 
+def convolution(known: Known) -> None:
+    """cuDNN loads its parts when the first convolution asks for them: two releases of it meet only then."""
+    if known.get("kernel") != "ok" or not known["built_for"].get("cuda"):
+        return
+    import torch
+
+    image = torch.ones(1, 1, 8, 8, device="cuda:0")
+    try:
+        torch.nn.functional.conv2d(image, image[:, :, :3, :3]).cpu()
+    except Exception as error:  # noqa: BLE001 - whatever torch raises is the fact
+        known["kernel"] = describe(error)
+
+
 def libraries(known: Known) -> None:
     """Which files are mapped into this very process: two cuDNNs show here and nowhere else."""
     found = {}
@@ -302,6 +315,7 @@ def main() -> None:
         facts.stage("libraries", libraries)
         facts.stage("cudnn", cudnn)
         facts.stage("kernel", kernel)
+        facts.stage("convolution", convolution)
         facts.stage("libraries again", libraries)
     facts.known["stage"] = "end"
     facts.tell()

@@ -20,7 +20,9 @@ INTEGRATED = re.compile(
 
 # What HIP says when the first device is one that the build has no code for.
 NO_CODE = re.compile(
-    r"shared object initialization failed|device kernel image is invalid|invalid device function|no kernel image", re.I
+    r"shared object initialization failed|device kernel image is invalid|invalid device function|no kernel image"
+    r"|for gpu arch",
+    re.I,
 )
 
 

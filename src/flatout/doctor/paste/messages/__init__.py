@@ -1,0 +1,1 @@
+"""Messages and reports that people paste, recognised by what they mean (`reading.read`)."""

@@ -1,0 +1,81 @@
+"""The doctor on a real GPU: healthy as it is, and broken for real in ways that can be put back."""
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
+
+
+def verdict(flatout, **env):
+    ended = flatout("doctor", "--json", env=env)
+    assert "Traceback" not in ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_healthy_as_it_is(flatout):
+    ended = flatout("doctor")
+    print(ended.stdout.decode())
+    assert ended.returncode == 0, ended.stdout.decode()
+
+
+@pytest.mark.parametrize("value", ["", "-1", "7", "GPU-00000000-1111-2222-3333-444444444444", "0,0"])
+def test_visible_devices(value, flatout):
+    found = verdict(flatout, CUDA_VISIBLE_DEVICES=value)
+    assert found["root_cause"]["name"] == "visible-devices", found
+    assert found["root_cause"]["fix"]
+
+
+@pytest.mark.parametrize("value", ["0", None])
+def test_harmless_visible_devices(value, flatout):
+    value = value or f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    assert verdict(flatout, CUDA_VISIBLE_DEVICES=value)["healthy"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="hiding the driver's library takes a mount")
+def test_driver_library_hidden(tmp_path):
+    """In a mount namespace of its own, an empty file lies over each of the driver's libraries."""
+    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    paths = {line.split("=>")[1].strip() for line in listed.splitlines() if line.strip().startswith(DRIVER_LIBRARIES)}
+    for folder in (*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu"):
+        paths |= {path for name in DRIVER_LIBRARIES for path in glob.glob(f"{folder}/{name}*") if folder}
+    hide = "; ".join(f"mount --bind /dev/null {os.path.realpath(path)}" for path in sorted(paths))
+    command = f"{hide}; exec {sys.executable} -m flatout doctor --json"
+    ended = subprocess.run(["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
+    found = json.loads(ended.stdout)
+    print(json.dumps(found["root_cause"]))
+    assert found["root_cause"]["name"] == "driver-library-missing", found
+
+
+def test_two_cudnns(flatout, tmp_path):
+    """A second cuDNN, earlier on LD_LIBRARY_PATH than torch's own."""
+    own = glob.glob(f"{sys.prefix}/lib/python3*/site-packages/nvidia/cudnn/lib/*.so*")
+    if not own:
+        pytest.skip("torch's cuDNN is not a package of its own here")
+    other = tmp_path / "cudnn"
+    other.mkdir()
+    for path in own:
+        shutil.copy(path, other)
+    found = verdict(flatout, LD_LIBRARY_PATH=f"{other}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+    print(json.dumps(found["root_cause"]), json.dumps(found["findings"]))
+    assert "library-shadowing" in [finding["name"] for finding in found["findings"]], found
+
+
+def test_library_face_on_the_gpu():
+    import flatout
+
+    report = flatout.GPUDiagnosticTool().generate_gpu_diagnostic_report()
+    assert report.healthy
+    assert report.device.device == "cuda:0"
+    (gpu,) = [gpu for gpu in report.hardware.gpus if gpu.is_selected]
+    assert gpu.compute_capability == torch.cuda.get_device_capability()
+    assert gpu.is_available
