@@ -44,8 +44,8 @@ def compatibility() -> str:
     lines = [
         "# Compatibility",
         "",
-        "What `flatout doctor` knows of cards, wheels and drivers. Generated from `src/flatout/data/*.toml`, where each row has",
-        "its source; rows that nobody has read in their source again are marked *unverified*. What a running machine says goes",
+        "What `flatout doctor` knows of cards, wheels and drivers. Generated from `src/flatout/data/*.toml`; each row has",
+        "its source; rows that nobody has read there again are marked *unverified*. What a running machine says goes",
         "before any table.",
         "",
         "## Cards",

@@ -6,10 +6,10 @@ from typing import Any
 
 from flatout.base.words import Words
 from flatout.doctor import page
-from flatout.doctor.model import LAYERS, Finding, Layer, LayerVerdict, Severity, Verdict
+from flatout.doctor.model import LAYERS, Finding, Fix, Layer, LayerVerdict, Severity, Verdict
 from flatout.machine.model import Facts
 from flatout.report import layers
-from flatout.report.terminal import Group, RenderableType, Table, Text
+from flatout.report.terminal import Group, RenderableType, Table, Text, hanging
 
 # (mark, colour) of a layer; ☠ is our own check that crashed.
 MARKS = {
@@ -68,11 +68,18 @@ def _cause(finding: Finding, words: Words) -> list[RenderableType]:
     sheet = page.read(finding.code, words.language)
     heading = Text(words("doctor.root-cause" if finding.certain else "doctor.likely-cause"), style="bold red")
     heading.append(f" {finding.code} {finding.name}", style="bold")
-    lines: list[RenderableType] = [heading, Text(f"  {sheet.sentence(dict(finding.evidence))}"), Text()]
+    lines: list[RenderableType] = [heading, hanging("  ", sheet.sentence(dict(finding.evidence))), Text()]
     lines.append(Text(words("doctor.repair"), style="bold"))
-    lines += [Text(f"  {number}. {sheet.step(fix)}") for number, fix in enumerate(finding.fix, 1)]
+    lines += [_step(f"  {number}. ", fix, sheet) for number, fix in enumerate(finding.fix, 1)]
     lines.append(Text(words("doctor.more", code=finding.code), style="bright_black"))
     return lines
+
+
+def _step(mark: str, fix: Fix, sheet: page.Page) -> RenderableType:
+    if fix.command is None:
+        return hanging(mark, sheet.step(fix))
+    # Never broken by us: it is copied whole, and the terminal wraps what it must.
+    return Text(f"{mark}{fix.command}", style="cyan", no_wrap=True, overflow="ignore")
 
 
 def _notes(verdict: Verdict, words: Words, verbose: bool) -> list[RenderableType]:
@@ -83,9 +90,9 @@ def _notes(verdict: Verdict, words: Words, verbose: bool) -> list[RenderableType
     for finding in others:
         sheet = page.read(finding.code, words.language)
         colour = "yellow" if finding.severity is not Severity.NOTE else ""
-        lines.append(Text(f"  {finding.code} {finding.name}: {sheet.sentence(dict(finding.evidence))}", style=colour))
+        lines.append(hanging("  ", f"{finding.code} {finding.name}: {sheet.sentence(dict(finding.evidence))}", colour))
         if verbose:
-            lines += [Text(f"     - {sheet.step(fix)}") for fix in finding.fix]
+            lines += [_step("     - ", fix, sheet) for fix in finding.fix]
     return lines
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Console", "Group", "RenderableType", "Table", "Text", "bar", "cell_len", "console_on", "picture"]
+__all__ = ["Console", "Group", "RenderableType", "Table", "Text", "bar", "cell_len", "console_on", "hanging", "picture"]
 
 NARROW, WIDE = 60, 110
 
@@ -39,3 +39,12 @@ def bar(share: float, width: int) -> str:
         eighths = max(1, eighths)
     full, part = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[part] if part else "")
+
+
+def hanging(mark: str, text: str, style: str = "") -> Table:
+    """A paragraph whose further lines begin below its first word, not below its mark."""
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, Text(text, style=style))
+    return grid
