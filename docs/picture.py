@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flatout.base import records
 from flatout.base.words import Words
+from flatout.doctor import after_run
 from flatout.measure.model import Summary
 from flatout.report import run
 from flatout.report.terminal import picture
@@ -16,7 +17,8 @@ def main() -> None:
     source, target = map(Path, sys.argv[1:3])
     summary = records.read(source, Summary)
     shown = " ".join(Path(word).name if "/" in word else word for word in summary.command[1:])
-    drawn = picture(run.render(summary, Words("en"), ".flatout/runs/…/summary.json"), f"$ flatout run {shown}")
+    table = run.render(summary, after_run.findings(summary), Words("en"), ".flatout/runs/…/summary.json")
+    drawn = picture(table, f"$ flatout run {shown}")
     target.write_text(drawn, encoding="utf-8")
 
 

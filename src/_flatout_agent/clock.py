@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from typing import Callable
 
+from _flatout_agent.loaders import Loaders, LoaderUse
 from _flatout_agent.wire import PHASES, WARM_STEPS
 
 STARTUP, INPUT, COPY, FORWARD, BACKWARD, OPTIMIZER, DEVICE_WAIT, COMPILE, VALIDATION, CHECKPOINT, SHUTDOWN, UNEXPLAINED = range(
@@ -41,6 +42,7 @@ class StepClock:
         self.backwards = 0
         self.foreign_batches = 0
         self.warm: dict[str, object] | None = None
+        self.loaders = Loaders()
         self.sampling = False
         self.copy_device_ns = 0
         self.copy_host_ns = 0
@@ -50,6 +52,7 @@ class StepClock:
         self._mark = began
         self._input = 0  # loader time whose batch has not shown yet whether it is trained on
         self._size = 0
+        self._use: LoaderUse | None = None  # the loader that the batch in hand came from
         self._copy = 0  # since the mark, inside the running phase
         self._wait = 0
         self._compile = 0
@@ -59,11 +62,12 @@ class StepClock:
 
     # -- boundaries ----------------------------------------------------------------------------------------------
 
-    def fetched(self, began: int, ended: int, size: int) -> None:
+    def fetched(self, began: int, ended: int, size: int, use: LoaderUse | None = None) -> None:
         self._stepping = 0  # a step that raised never said that it ended
         self._leave(began)
         self._input += ended - began
         self._size = size
+        self._use = use
         self._state = _BATCH
         self._mark = ended
 
@@ -186,6 +190,9 @@ class StepClock:
         self._give(now, FORWARD)
         if self._state == _BATCH:
             self.totals[INPUT] += self._input
+            if self._use is not None:
+                self._use.wait += self._input
+                self._use.batches += 1
             self._input = 0
             self.batches += 1
             self.samples += self._size

@@ -114,6 +114,7 @@ def totals_of(clock: StepClock) -> dict[str, Any]:
         "backwards": clock.backwards,
         "phases": clock.totals,
         "copy_sampled": [clock.copy_device_ns, clock.copy_host_ns],
+        "loaders": clock.loaders.told(),
         "warm": clock.warm,
     }
 

@@ -110,7 +110,7 @@ def bind(facts: Facts, name: str) -> None:
 
 def at_work(gpu: Gpu, **values: object) -> None:
     told = {"utilisation": 99, "pstate": "P2", "clock_events": [], "temperature_c": 70, "sm_clock_mhz": 1400, **values}
-    told["sm_clock_max_mhz"] = 1980
+    told |= {"sm_clock_max_mhz": 1980, "link_generation": gpu.link_generation_max}
     for name, value in told.items():
         setattr(gpu, name, value)
 
@@ -189,7 +189,6 @@ def narrow(width: int) -> Break:
         gpu = facts.driver.gpus[-1]
         at_work(gpu)
         gpu.link_width, gpu.link_width_max = width, 16
-        gpu.link_generation = gpu.link_generation_max
 
     return link
 
@@ -356,6 +355,7 @@ def exclusive(facts: Facts, kind: Kind) -> None:
     """The cards are counted; only the first to use one learns that it is taken."""
     for gpu in facts.driver.gpus:
         gpu.compute_mode, gpu.processes = "exclusive_process", [GpuProcess(pid=99, name="python", memory_bytes=GIB)]
+        gpu.memory_free_bytes = gpu.memory_total_bytes - GIB
     kernel_fails(facts, "AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable")
 
 
@@ -398,6 +398,19 @@ def driver_knows_no_card(version: str, name: str, capability: str) -> Break:
     return unknown
 
 
+def module_knows_no_card(facts: Facts, kind: Kind) -> None:
+    """A driver that has dropped every card here: the module finds nothing to drive and does not stay."""
+    another_card(facts, "NVIDIA GeForce GTX 1080 Ti", "6.1", "590.48.01")
+    another_wheel(facts, "2.8", "cu126")
+    module_not_loaded(facts, kind)
+
+
+def library_missing(facts: Facts, kind: Kind) -> None:
+    driver_gives_nothing(facts, "nvml-library-not-found", "not-found")
+    facts.application.environment.pop("CUDA_VISIBLE_DEVICES", None)
+    no_libcuda(facts)
+
+
 def gsp_timeout(facts: Facts, kind: Kind) -> None:
     facts.driver.xids = [Xid(number=119, text="Timeout after 45s of waiting for RPC response from GPU0 GSP!")]
     cuda_fails(facts, 999)
@@ -419,7 +432,9 @@ def smi_hangs(facts: Facts, kind: Kind) -> None:
 
 def old_driver(facts: Facts, kind: Kind) -> None:
     """One that knows the cards and not the CUDA of the wheel."""
-    another_card(facts, "NVIDIA GeForce RTX 3090" if not kind.mig else "NVIDIA A100-SXM4-80GB", "8.0" if kind.mig else "8.6", "0")
+    another_card(
+        facts, "NVIDIA GeForce RTX 3090" if not kind.mig else "NVIDIA A100-SXM4-80GB", "8.0" if kind.mig else "8.6", "0"
+    )
     another_wheel(facts, "2.8", "cu128")
     another_driver(facts, "472.12" if windows(kind) else "470.256.02")
     torch_without_gpu(facts, 35, "The NVIDIA driver on your system is too old (found version 11040).")
@@ -439,7 +454,9 @@ def forward_compatibility(facts: Facts, kind: Kind) -> None:
 
 
 def two_cudnns(facts: Facts, kind: Kind) -> None:
-    other = r"C:\Program Files\NVIDIA\CUDNN\v8.9\bin\cudnn64_8.dll" if windows(kind) else "/usr/lib/x86_64-linux-gnu/libcudnn.so.8"
+    other = (
+        r"C:\Program Files\NVIDIA\CUDNN\v8.9\bin\cudnn64_8.dll" if windows(kind) else "/usr/lib/x86_64-linux-gnu/libcudnn.so.8"
+    )
     facts.cuda.loaded = [*facts.cuda.loaded, Library(name="cudnn", path=other, version="8.9.2")]
     kernel_fails(facts, "RuntimeError: cuDNN version mismatch: compiled against 9.1.0, found 8.9.2")
 
@@ -484,7 +501,9 @@ def wheel_before_blackwell(torch: str, variant: str) -> Break:
     def older(facts: Facts, kind: Kind) -> None:
         another_card(facts, "NVIDIA GeForce RTX 5080", "12.0", "581.29" if windows(kind) else "580.95.05")
         another_wheel(facts, torch, variant)
-        facts.torch.warnings = ["NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch"]
+        facts.torch.warnings = [
+            "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch"
+        ]
         kernel_fails(facts, "RuntimeError: CUDA error: no kernel image is available for execution on the device")
 
     return older
@@ -571,6 +590,11 @@ def no_workers(facts: Facts, kind: Kind) -> None:
     facts.application.script.workers = 0
 
 
+def no_workers_and_idle(facts: Facts, kind: Kind) -> None:
+    with_symptom("low-utilisation", percent=20)(facts, kind)
+    facts.application.script.workers = 0
+
+
 def without_guard(facts: Facts, kind: Kind) -> None:
     script = facts.application.script
     script.main_guard, script.workers, script.start_method = False, 2, Missing("not-literal")
@@ -614,21 +638,36 @@ def spilled(facts: Facts, kind: Kind) -> None:
 def with_symptom(code: str, **params: object) -> Break:
     def tell(facts: Facts, kind: Kind) -> None:
         facts.symptoms = [Symptom(code=code, params=params)]
+        facts.application.shm_bytes = facts.application.shm_free_bytes = 8 * GIB
+        facts.processor.usable = 64.0
         if isinstance(facts.application.script.workers, Missing):
             facts.application.script.workers = 2
         for gpu in facts.driver.gpus:  # a card at its limit would be an answer of its own
-            gpu.clock_events = []
+            gpu.clock_events = [event for event in gpu.clock_events if event == "GPU_IDLE"]
 
     return tell
 
 
-NO_SHM_TROUBLE = both(every, lambda kind: not kind.boxed)
-
 FAULTS = (
     Fault("no GPU at all", no_gpu, ("no-gpu",), lambda kind: bare(kind) or windows(kind)),
-    Fault("no GPU at all, laptop mode off", switched_off("eco", "nvml-driver-not-loaded"), ("hybrid-graphics",), lambda k: k.laptop),
-    Fault("discrete card vanished", switched_off(Missing("unknown"), "nvml-driver-not-loaded"), ("hybrid-graphics",), lambda k: k.laptop),
-    Fault("discrete card vanished, driver answers", switched_off(Missing("unknown"), "none"), ("hybrid-graphics",), lambda k: k.laptop),
+    Fault(
+        "no GPU at all, laptop mode off",
+        switched_off("eco", "nvml-driver-not-loaded"),
+        ("hybrid-graphics",),
+        lambda k: k.laptop,
+    ),
+    Fault(
+        "discrete card vanished",
+        switched_off(Missing("unknown"), "nvml-driver-not-loaded"),
+        ("hybrid-graphics",),
+        lambda k: k.laptop,
+    ),
+    Fault(
+        "discrete card vanished, driver answers",
+        switched_off(Missing("unknown"), "none"),
+        ("hybrid-graphics",),
+        lambda k: k.laptop,
+    ),
     Fault("x1 link", narrow(1), ("pcie-link",), whole),
     Fault("x2 link", narrow(2), ("pcie-link",), whole),
     Fault("thermal slowdown", hot, ("thermal-throttle",), whole),
@@ -682,6 +721,8 @@ FAULTS = (
         ("driver-not-answering", "driver-too-old"),
         both(bare, whole),
     ),
+    Fault("module too new for the card", module_knows_no_card, ("kernel-module-missing",), both(bare, whole)),
+    Fault("library missing", library_missing, ("driver-library-missing",), own_kernel),
     Fault("GSP timeout", gsp_timeout, ("gsp-timeout",), own_kernel),
     Fault("kept for virtual machines", kept_for_guests, ("reserved-for-vm",), bare),
     Fault("nvidia-smi hangs", smi_hangs, (None,), every, notes=("smi-unusable",)),
@@ -692,7 +733,9 @@ FAULTS = (
     Fault("libcudnn missing", no_cudnn, ("cuda-libraries-missing",), every),
     Fault("CUDA start fails", start_fails, ("cuda-start-failed",), lambda kind: not kind.wsl),
     Fault("CUDA start fails in WSL", start_fails, ("wsl-driver",), wsl),
-    Fault("kernel fails", kernel_dies("AcceleratorError: CUDA error: unspecified launch failure"), ("cuda-start-failed",), every),
+    Fault(
+        "kernel fails", kernel_dies("AcceleratorError: CUDA error: unspecified launch failure"), ("cuda-start-failed",), every
+    ),
     Fault("kernel is wrong", kernel_dies("wrong-result"), ("cuda-start-failed",), every),
     Fault("kernel crashes", kernel_dies("crashed: SIGSEGV"), ("cuda-start-failed",), every),
     Fault("cpu wheel", cpu_wheel, ("cpu-only-wheel",), every),
@@ -710,7 +753,12 @@ FAULTS = (
     Fault("torch elsewhere", torch_elsewhere, ("wrong-environment",), every),
     Fault("torch missing, Python too new", torch_missing_on_new_python, ("python-version-unsupported",), every),
     Fault("torch missing, wrong index", torch_missing_with_index, ("wrong-index-url",), every),
-    Fault("import dies", import_dies("import-failed", "ImportError: cannot import name 'x' from 'torch'"), ("torch-import-broken",), every),
+    Fault(
+        "import dies",
+        import_dies("import-failed", "ImportError: cannot import name 'x' from 'torch'"),
+        ("torch-import-broken",),
+        every,
+    ),
     Fault("import segfaults", import_dies("crashed", "SIGSEGV"), ("torch-import-broken",), every),
     Fault("import hangs", import_dies("timeout", "time limit"), ("torch-import-broken",), every),
     Fault(
@@ -728,7 +776,8 @@ FAULTS = (
     ),
     Fault("set too late", set_too_late, ("visible-devices",), every),
     Fault("cuda:9", card_that_is_not_there, ("wrong-device-index",), every),
-    Fault("workers=0", no_workers, ("dataloader-bottleneck",), every),
+    Fault("workers=0", no_workers, (None,), every, notes=("dataloader-bottleneck",)),
+    Fault("workers=0, and the card waits", no_workers_and_idle, ("dataloader-bottleneck",), every),
     Fault("no main guard", without_guard, ("spawn-main-guard",), windows),
     Fault("64 MB of /dev/shm", small_shm, ("shared-memory",), lambda kind: kind.boxed),
     Fault("memory held by another", held(0.95), (None,), both(whole, bare), notes=("memory-held-by-other",)),
@@ -737,11 +786,13 @@ FAULTS = (
     Fault("spill", spilled, ("sysmem-fallback",), lambda kind: kind.drawn_by_windows),
     Fault("two devices", with_symptom("device-mismatch", first="cuda:0", second="cpu"), ("device-mismatch",), every),
     Fault("pin thread", with_symptom("pin-memory-thread-exited"), ("pin-memory-thread",), every),
-    Fault("out of memory", with_symptom("out-of-memory"), ("out-of-memory",), every),
+    # Where somebody else holds most of the card it is theirs; whether that is the same program nobody says.
+    Fault("out of memory", with_symptom("out-of-memory"), ("out-of-memory", "memory-held-by-other"), every),
     Fault(
         "fragmented",
         with_symptom("out-of-memory", tried_bytes=GIB, allocated_bytes=12 * GIB, reserved_bytes=21 * GIB, free_bytes=GIB // 2),
-        ("oom-fragmentation", "out-of-memory"),  # with expandable segments there is nothing to fragment
+        # With expandable segments there is nothing to fragment.
+        ("oom-fragmentation", "out-of-memory", "memory-held-by-other"),
         every,
     ),
     Fault("leak", with_symptom("memory-grows"), ("memory-leak",), every),

@@ -191,8 +191,7 @@ def together(one: Card, other: Card, system: str) -> list[tuple[str, compatibili
         for driver in drivers
         if knows(driver, one) and knows(driver, other)
         for wheel in WHEELS
-        if compatibility.driver_runs(driver, wheel.cuda, system)
-        and all(served(wheel, card, system) for card in (one, other))
+        if compatibility.driver_runs(driver, wheel.cuda, system) and all(served(wheel, card, system) for card in (one, other))
     ]
 
 
@@ -383,7 +382,7 @@ def machine(draw, kind: Kind) -> Facts:
             device_count=visible,
             toolkits=draw(st.sampled_from([[], ["11.8"], ["12.4", "13.0"]])),
             nvcc=draw(st.sampled_from([Missing("not-found", "nvcc"), "11.8", "12.4"])),
-            loaded=_libraries(site, windows),
+            loaded=_libraries(kind, site),
             shadowing=_shadowing(variables),
             missing_libraries=[],
         ),
@@ -457,11 +456,12 @@ def _driver(draw, kind: Kind, version: str, gpus: list[Gpu]) -> Driver:
     )
 
 
-def _libraries(site: str, windows: bool) -> list[Library]:
-    if windows:
+def _libraries(kind: Kind, site: str) -> list[Library]:
+    if kind.system == "Windows":
         return [Library(name="cudnn", path=rf"{site}\torch\lib\cudnn64_9.dll", version="9")]
+    drivers_own = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_1/libcuda.so.1.1" if kind.wsl else "/usr/lib64/libcuda.so.1"
     return [
-        Library(name="cuda", path="/usr/lib/x86_64-linux-gnu/libcuda.so.1", version=Missing("not-reported")),
+        Library(name="cuda", path=drivers_own, version=Missing("not-reported")),
         Library(name="cudnn", path=f"{site}/nvidia/cudnn/lib/libcudnn.so.9", version="9.10.2"),
         Library(name="cublas", path=f"{site}/nvidia/cublas/lib/libcublas.so.12", version="12"),
     ]
@@ -565,7 +565,9 @@ def radeon(draw) -> Facts:
 def mac(draw) -> Facts:
     return Facts(
         source="probed",
-        system=System(name="Darwin", release="24.5.0", distribution="macOS 15.5", architecture="arm64", wsl=False, container="none"),
+        system=System(
+            name="Darwin", release="24.5.0", distribution="macOS 15.5", architecture="arm64", wsl=False, container="none"
+        ),
         processor=Processor(cores=12, usable=12.0),
         python=Interpreter(path="/Users/u/venv/bin/python", version="3.12.3", bits=64, environment="venv"),
         hardware=Hardware(pci=[PciDevice(vendor="apple", name="Apple M3 Pro", kind="integrated")], laptop=draw(st.booleans())),
@@ -588,4 +590,3 @@ def mac(draw) -> Facts:
 
 def any_machine() -> st.SearchStrategy[Facts]:
     return st.one_of(*(machine(kind) for kind in NVIDIA_KINDS), radeon(), mac())
-

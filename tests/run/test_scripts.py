@@ -213,3 +213,41 @@ def test_front_never_loads_torch(script, tmp_path):
     (line,) = [line for line in ended.stdout.splitlines() if line.startswith("FRONT")]
     assert "'rich'" in line
     assert "'torch'" not in line
+
+
+def test_a_starved_loop_is_found_with_file_and_line(flatout, script):
+    path = script(
+        LOOP
+        + """
+class Slow(Dataset):
+    def __len__(self): return 120
+    def __getitem__(self, i): time.sleep(0.002); return torch.randn(8)
+def make():
+    return DataLoader(Slow(), batch_size=4)  # here
+loader = make()
+for x in loader:
+    net(x).sum().backward(); opt.step(); opt.zero_grad()
+"""
+    )
+    line = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if text.endswith("# here"))
+    ended = flatout("run", path)
+    (use,) = ended.summary["loaders"]
+    assert use["site"] == f"{path}:{line}"
+    assert (use["workers"], use["batch_size"], use["batches"]) == (0, 4, 30)
+    assert use["wait_s"] == pytest.approx(ended.summary["phases"]["input"], rel=0.05)
+    (finding,) = ended.summary["findings"]
+    assert (finding["name"], finding["evidence"]["site"]) == ("dataloader-bottleneck", use["site"])
+    assert finding["evidence"]["share"] > 50
+    assert "AP504 DataLoader at" in ended.stderr
+    assert "num_workers=0" in ended.stderr
+
+
+def test_a_busy_loop_has_no_findings(flatout, script):
+    path = script(
+        LOOP
+        + """
+for (x,) in DataLoader(TensorDataset(torch.randn(120, 8)), batch_size=4):
+    time.sleep(0.01); net(x).sum().backward(); opt.step(); opt.zero_grad()
+"""
+    )
+    assert flatout("run", path).summary["findings"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from _flatout_agent.batch import size_of
 from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
+from _flatout_agent.loaders import calling_line
 from _flatout_agent.patch import Patches, dress
 
 
@@ -19,6 +21,8 @@ def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
     iterator = dataloader._BaseDataLoaderIter
     patches.put(iterator, "__next__", _timed_next(iterator.__next__, clock))
     patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, clock))
+    folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+    patches.put(dataloader.DataLoader, "__init__", _noted_init(dataloader.DataLoader.__init__, clock, folder))
 
 
 def _timed_next(original: Any, clock: StepClock) -> Any:
@@ -35,7 +39,7 @@ def _timed_next(original: Any, clock: StepClock) -> Any:
             raise
         ended = perf_counter_ns()
         try:
-            clock.fetched(began, ended, size_of(batch))
+            clock.fetched(began, ended, size_of(batch), clock.loaders.use_of(self))
         except Exception as error:
             fault("loader.next", error)
         return batch
@@ -50,9 +54,25 @@ def _timed_iter(original: Any, clock: StepClock) -> Any:
         began = perf_counter_ns()
         iterator = original(self)
         _guarded(clock.loader_started, began, perf_counter_ns())
+        try:
+            clock.loaders.started(self, iterator)
+        except Exception as error:
+            fault("loader.started", error)
         return iterator
 
     return dress(__iter__, original)
+
+
+def _noted_init(original: Any, clock: StepClock, torch_folder: str) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if not clock.off:
+            try:
+                clock.loaders.made(self, calling_line(torch_folder))
+            except Exception as error:
+                fault("loader.made", error)
+
+    return dress(__init__, original)
 
 
 def _guarded(boundary: Any, began: int, ended: int) -> None:

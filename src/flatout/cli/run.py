@@ -63,15 +63,19 @@ def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:
 
 def _tell(finished: Finished, python: str, words: Words, as_json: bool, quiet: bool) -> None:
     # Imported here: the script was not to wait for them.
+    from flatout.doctor import after_run
     from flatout.machine import facts
     from flatout.measure.summary import summarise
+    from flatout.report import doctor as findings_report
     from flatout.report import run as report
     from flatout.report.terminal import console_on
 
     summary = summarise(finished, facts.machine(interpreter.describe(python)))
+    found = after_run.findings(summary)
+    summary.findings = [findings_report.finding_json(finding) for finding in found]
     path = Path(finished.folder) / "summary.json"
     records.write(path, summary)
     if as_json:
         sys.stderr.write(records.encode(summary).decode())
     elif not quiet:
-        console_on(sys.stderr).print(report.render(summary, words, str(path)))
+        console_on(sys.stderr).print(report.render(summary, found, words, str(path)))

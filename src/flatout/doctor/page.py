@@ -31,15 +31,20 @@ FENCE = "+++\n"
 class Page(Struct, kw_only=True):
     title: str  # the defect as a headline
     says: str  # one sentence with the evidence in it
+    says_measured: str | None = None  # the same where a run has measured it, with file and line
     fix: dict[str, str]
     body: str  # markdown, the five headings
 
     def sentence(self, values: dict[str, object]) -> str:
-        """`says` with what is known; the title where a value is missing."""
-        try:
-            return self.says.format(**{name: _shown(value) for name, value in values.items()})
-        except (KeyError, IndexError):
-            return self.title
+        """The most telling sentence whose values are all known; the title where there is none."""
+        shown = {name: _shown(value) for name, value in values.items()}
+        for template in (self.says_measured, self.says):
+            try:
+                if template is not None:
+                    return template.format(**shown)
+            except (KeyError, IndexError):
+                continue
+        return self.title
 
     def step(self, fix: Fix) -> str:
         """One step of a repair: a command as it is typed, or its sentence with its values."""
@@ -57,7 +62,7 @@ def read(code: str, language: str) -> Page:
     _, head, body = _text(language, f"{code}.md").split(FENCE, 2)
     table = tomllib.loads(head)
     fix = {**tomllib.loads(_text(language, "shared.toml"))["fix"], **table.get("fix", {})}
-    return Page(title=table["title"], says=table["says"], fix=fix, body=body.strip())
+    return Page(title=table["title"], says=table["says"], says_measured=table.get("says_measured"), fix=fix, body=body.strip())
 
 
 def _text(language: str, name: str) -> str:

@@ -34,11 +34,21 @@ def any_nvidia_gpu(facts: Facts) -> str | None:
     for device in known(facts.hardware.pci) or []:
         if device.vendor == "nvidia":
             return known(device.name) or "NVIDIA GPU"
-    if known(facts.torch.hip) in (None, "none"):
-        for name in known(facts.torch.devices) or []:
-            return name
+    for name in _torch_devices(facts):
+        return name
     complaint = symptom(facts, "arch-not-compatible")
     return str(complaint.params.get("card") or "NVIDIA GPU") if complaint else None
+
+
+# How AMD's cards are called, where nobody says what torch was built for.
+OF_AMD = re.compile(r"\b(amd|radeon|instinct|gfx\d+)\b", re.IGNORECASE)
+
+
+def _torch_devices(facts: Facts) -> list[str]:
+    """NVIDIA's cards by torch's own word: to a ROCm build AMD's are devices of CUDA too."""
+    if known(facts.torch.hip) not in (None, "none"):
+        return []
+    return [name for name in known(facts.torch.devices) or [] if not OF_AMD.search(name)]
 
 
 def capability(facts: Facts) -> str | None:
@@ -49,8 +59,9 @@ def capability(facts: Facts) -> str | None:
     for gpu in gpus(facts):
         if gpu.vendor == "nvidia":
             return known(gpu.capability) or cards.capability_of(gpu.name)
-    for value in known(facts.torch.capabilities) or []:
-        return value
+    if known(facts.torch.devices) is None or _torch_devices(facts):
+        for value in known(facts.torch.capabilities) or []:
+            return value
     name = any_nvidia_gpu(facts)
     return cards.capability_of(name) if name else None
 
@@ -81,6 +92,9 @@ RUNNING_ERRORS = frozenset({1, 2, 98, 200, 209, 214, 218, 220, 222, 700, 702, 71
 
 SLOW_REPORTS = ("low-utilisation", "slow-after-update", "slower-over-time", "slow-when-display-off", "power-capped")
 
+FALLEN_OFF = 79  # Xid: "GPU has fallen off the bus"
+GPU_LOST = "nvml-gpu-lost"
+
 # cudaErrorUnknown: 999 today, 30 before CUDA 10.1; 99 in some reports; 304 where the driver's own call failed.
 UNKNOWN_ERRORS = frozenset({999, 30, 99, 304})
 
@@ -99,8 +113,10 @@ def on_bus(facts: Facts, vendor: str = "nvidia") -> PciDevice | None:
 
 
 def bus_without_nvidia(facts: Facts) -> bool:
-    """Whether somebody looked at the whole bus and saw no NVIDIA card; a paste names only the cards it speaks of."""
-    return facts.source == "probed" and known(facts.hardware.pci) is not None and on_bus(facts) is None
+    """Whether somebody looked at the whole bus and saw no NVIDIA card; a paste names only the cards it speaks of, and WSL's
+    own bus has none of the cards of Windows."""
+    looked = facts.source == "probed" and known(facts.hardware.pci) is not None and facts.system.wsl is not True
+    return looked and on_bus(facts) is None
 
 
 def modules(facts: Facts) -> set[str] | None:
@@ -130,7 +146,8 @@ def cuda_works(facts: Facts) -> bool:
     """Somebody saw it work, and nobody saw it fail: a paste may tell of both, before and after."""
     if cuda_codes(facts) - RUNNING_ERRORS or symptom(facts, *CUDA_SILENT):
         return False
-    return facts.torch.available is True or (facts.cuda.init_code == 0 and (known(facts.cuda.device_count) or 0) > 0)
+    seen = facts.torch.available is True or facts.torch.kernel == "ok"
+    return seen or (facts.cuda.init_code == 0 and (known(facts.cuda.device_count) or 0) > 0)
 
 
 def cuda_fails(facts: Facts) -> bool:
@@ -141,14 +158,30 @@ def cuda_fails(facts: Facts) -> bool:
 
 
 def busy(gpu: Gpu) -> bool:
-    """At work, so that clocks and link are what the card can give; a desktop's few percent are not work."""
-    load = known(gpu.utilisation) or 0
-    return load >= 80 or (load >= 30 and known(gpu.pstate) in ("P0", "P1", "P2", "P3"))
+    """At work, so that clocks and link are what the card can give; a desktop's few percent are not work, and neither is the
+    second before this one, which the percentage still shows."""
+    load = 0 if "GPU_IDLE" in events(gpu) else known(gpu.utilisation) or 0
+    awake = known(gpu.clock_events) is not None and known(gpu.pstate) in ("P0", "P1", "P2", "P3")
+    return load >= 80 or (load >= 30 and awake)
 
 
 def events(gpu: Gpu) -> set[str]:
     """Why the clocks are held back, by the names of `data/drivers.toml`."""
     return {name.upper() for name in known(gpu.clock_events) or []}
+
+
+def lost(facts: Facts) -> bool:
+    """Whether a card has fallen off the bus: by the kernel's log, which not everybody may read, or by NVML's own answer."""
+    cards = facts.driver.gpus
+    asked = [cards] if isinstance(cards, Missing) else [gpu.uuid for gpu in cards]
+    told = any(isinstance(answer, Missing) and answer.reason == GPU_LOST for answer in asked)
+    return told or facts.driver.nvml_error == GPU_LOST or FALLEN_OFF in xids(facts)
+
+
+def kernel_error(facts: Facts) -> str | None:
+    """How the smallest kernel failed, where CUDA did start and torch saw a card."""
+    kernel = known(facts.torch.kernel)
+    return None if kernel == "ok" else kernel
 
 
 def xids(facts: Facts) -> set[int]:
@@ -187,8 +220,8 @@ def nvidia_cards(facts: Facts) -> list[tuple[str, str]]:
     found = [
         (gpu.name, known(gpu.capability) or cards.capability_of(gpu.name)) for gpu in gpus(facts) if gpu.vendor == "nvidia"
     ]
-    if not found and known(facts.torch.hip) in (None, "none"):
-        names, values = known(facts.torch.devices) or [], known(facts.torch.capabilities) or []
+    if not found:
+        names, values = _torch_devices(facts), known(facts.torch.capabilities) or []
         found = list(zip(names, values, strict=False)) or [(name, cards.capability_of(name)) for name in names]
     if not found:
         names = [known(device.name) or "" for device in known(facts.hardware.pci) or [] if device.vendor == "nvidia"]
@@ -198,10 +231,9 @@ def nvidia_cards(facts: Facts) -> list[tuple[str, str]]:
 
 def cpu_build(facts: Facts) -> bool:
     """Whether torch was built for no GPU at all, by its own word or by its version ("2.2.1+cpu", conda's "…_cpu_0")."""
-    built_for = known(facts.torch.cuda)
+    built_for, version = known(facts.torch.cuda), known(facts.torch.version) or ""
     if built_for is not None:
-        return built_for == "none" and known(facts.torch.hip) in (None, "none")
-    version = known(facts.torch.version) or ""
+        return built_for == "none" and known(facts.torch.hip) in (None, "none") and "rocm" not in version
     return "+cpu" in version or "_cpu" in version
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.base.records import Struct
-from flatout.doctor.seen import number, symptom
+from flatout.doctor.seen import kernel_error, number, symptom
 from flatout.machine.model import Facts
 
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
@@ -60,7 +60,7 @@ def read(facts: Facts) -> Shortage | None:
     found = symptom(facts, "out-of-memory")
     if found is None:
         codes = [item for item in facts.symptoms if item.code == "cuda-error" and item.params.get("code") == OUT_OF_MEMORY]
-        if not codes:
+        if not codes and "out of memory" not in (kernel_error(facts) or ""):
             return None
     allocated, reserved = number(found, "allocated_bytes"), number(found, "reserved_bytes")
     if allocated is not None and reserved is not None and reserved < allocated:

@@ -211,6 +211,27 @@ class ScriptLook(Struct, kw_only=True, omit_defaults=True):
     lines: dict[str, int] = field(default_factory=dict)  # where each was seen
 
 
+class LoaderUse(Struct, kw_only=True, omit_defaults=True):
+    """A line of the script that makes a data loader, as the run saw it."""
+
+    site: str | Missing = UNKNOWN  # file:line
+    workers: int | Missing = UNKNOWN
+    batch_size: int | Missing = UNKNOWN
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    wait_s: float = 0.0  # training waited for its batches
+    batches: int = 0  # that were trained on
+
+
+class RunLook(Struct, kw_only=True, omit_defaults=True):
+    """What a finished run says of the program: measured, not read off its source."""
+
+    steps: int | Missing = UNKNOWN
+    training_s: float | Missing = UNKNOWN
+    shares: dict[str, float] = field(default_factory=dict)  # of the training time, by phase
+    loaders: list[LoaderUse] = field(default_factory=list)
+
+
 class Application(Struct, kw_only=True, omit_defaults=True):
     environment: dict[str, str] = field(default_factory=dict)  # the variables that matter, as they are set
     shm_bytes: int | Missing = UNKNOWN  # size of /dev/shm
@@ -218,6 +239,7 @@ class Application(Struct, kw_only=True, omit_defaults=True):
     disk_free_bytes: int | Missing = UNKNOWN
     open_files_limit: int | Missing = UNKNOWN
     script: ScriptLook = field(default_factory=ScriptLook)  # all unknown where there is none: msgspec has no `| Missing` here
+    run: RunLook = field(default_factory=RunLook)
 
 
 class Symptom(Struct, kw_only=True, omit_defaults=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 from _flatout_agent.wire import PHASES, TRAINING_PHASES, WARM_STEPS
 from flatout.base.records import Missing, Struct
+from flatout.machine.model import LoaderUse
 from flatout.measure.model import Note, TorchBuild
 
 Line = dict[str, Any]
@@ -31,6 +32,7 @@ class ProcessStory(Struct, kw_only=True):
     finished: bool  # it reached its exit handlers
     torch: TorchBuild
     passed_through: bool
+    loaders: list[LoaderUse]
     faults: list[str]
 
 
@@ -46,6 +48,7 @@ class Attribution(Struct, kw_only=True):
     processes: int
     torch: TorchBuild
     python: str | Missing
+    loaders: list[LoaderUse]
     notes: list[Note]
 
 
@@ -68,6 +71,7 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         processes=len(trained),
         torch=lead.torch,
         python=_python_of(journals),
+        loaders=sorted(lead.loaders, key=lambda use: -use.wait_s),
         notes=_notes(lead, stories),
     )
 
@@ -100,6 +104,7 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         finished=any(line.get("kind") == "end" for line in lines),
         torch=_torch(torch),
         passed_through=bool(torch.get("passed_through")),
+        loaders=[_loader(entry) for entry in last.get("loaders") or []],
         faults=[f"{line.get('where')}: {line.get('text')}" for line in lines if line.get("kind") == "fault"],
     )
 
@@ -151,6 +156,19 @@ def _torch(torch: Line) -> TorchBuild:
     return TorchBuild(version=torch["version"], cuda=torch["cuda"], hip=torch["hip"], import_s=torch["import_s"])
 
 
+def _loader(entry: Line) -> LoaderUse:
+    size, workers = entry.get("batch_size"), entry.get("workers")
+    return LoaderUse(
+        site=entry.get("site") or Missing("not-reported"),
+        workers=workers if isinstance(workers, int) else Missing("not-reported"),
+        batch_size=size if isinstance(size, int) else Missing("not-reported"),
+        pin_memory=bool(entry.get("pin_memory")),
+        persistent_workers=bool(entry.get("persistent_workers")),
+        wait_s=entry["wait"] * NANO,
+        batches=entry["batches"],
+    )
+
+
 def _python_of(journals: list[list[Line]]) -> str | Missing:
     for lines in journals:
         for line in lines:
@@ -188,5 +206,6 @@ def _nothing_seen(wall_s: float) -> Attribution:
         processes=0,
         torch=TorchBuild(version=Missing("not-imported")),
         python=Missing("not-reported"),
+        loaders=[],
         notes=[Note(code="torch-not-imported")],
     )

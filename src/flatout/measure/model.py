@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from _flatout_agent.wire import TRAINING_PHASES
 from flatout.base.records import Missing, Record, Struct, field
-from flatout.machine.model import Machine
+from flatout.machine.model import LoaderUse, Machine
 
 
 class TorchBuild(Struct, kw_only=True):
@@ -43,6 +44,13 @@ class Summary(Record):
     torch: TorchBuild
     machine: Machine
     notes: list[Note]
+    loaders: list[LoaderUse] = field(default_factory=list)  # that were trained from, the longest wait first
+    findings: list[dict[str, Any]] = field(default_factory=list)  # the doctor's, as in `doctor --json`
+
+    @property
+    def training_s(self) -> float:
+        """Time inside the loop: without start-up, validation, checkpoints and the end."""
+        return sum(self.phases[name] for name in TRAINING_PHASES)
 
     @property
     def explained(self) -> float:

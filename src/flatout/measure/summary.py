@@ -29,6 +29,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         torch=told.torch,
         machine=_with_python(machine, told.python),
         notes=[*_ending_notes(finished.returncode), *told.notes, *_unused_gpu(told.torch, machine)],
+        loaders=told.loaders,
     )
 
 

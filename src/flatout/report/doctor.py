@@ -102,8 +102,8 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         "kind": verdict.KIND,
         "version": verdict.VERSION,
         "healthy": verdict.healthy,
-        "root_cause": _finding(verdict.root_cause) if verdict.root_cause else None,
-        "findings": [_finding(finding) for finding in verdict.findings],
+        "root_cause": finding_json(verdict.root_cause) if verdict.root_cause else None,
+        "findings": [finding_json(finding) for finding in verdict.findings],
         "layers": {
             name: {
                 "status": "unknown" if state.status == "crashed" else state.status,
@@ -116,7 +116,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_json(finding: Finding) -> dict[str, Any]:
     sheet = page.read(finding.code, "en")
     return {
         "code": finding.code,

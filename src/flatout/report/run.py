@@ -5,10 +5,12 @@ from __future__ import annotations
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
 from flatout.base.records import Missing
 from flatout.base.words import Words
+from flatout.doctor import page
+from flatout.doctor.model import Finding
 from flatout.measure.model import Summary
 from flatout.report import machine as machine_report
 from flatout.report import numbers
-from flatout.report.terminal import Group, RenderableType, Table, Text, bar
+from flatout.report.terminal import Group, RenderableType, Table, Text, bar, hanging
 
 BAR = 28
 
@@ -28,14 +30,25 @@ COLOURS = {
 }
 
 
-def render(summary: Summary, words: Words, record: str) -> RenderableType:
+def render(summary: Summary, found: list[Finding], words: Words, record: str) -> RenderableType:
     """`record` is the path of what this was rendered from, for those who want more."""
     parts: list[RenderableType] = [Text(), _title(summary, words), _table(summary, words)]
     parts += [Text(line) for line in _figures(summary, words)]
     parts += [Text(words(f"note.{note.code}", **note.params), style="yellow") for note in summary.notes]
+    for finding in found:
+        parts += _finding(finding, words)
     parts.append(Text(_environment(summary, words), style="bright_black"))
     parts.append(Text(words("run.record", path=record), style="bright_black"))
     return Group(*parts)
+
+
+def _finding(finding: Finding, words: Words) -> list[RenderableType]:
+    """What is wrong and the first step of its repair; the rest is on its page."""
+    sheet = page.read(finding.code, words.language)
+    sentence = f"{finding.code} {sheet.sentence(dict(finding.evidence))}"
+    lines: list[RenderableType] = [hanging("! ", sentence, "bold yellow")]
+    lines += [hanging("  ", sheet.step(fix)) for fix in finding.fix[:1]]
+    return [*lines, Text(f"  {words('doctor.more', code=finding.code)}", style="bright_black")]
 
 
 def _title(summary: Summary, words: Words) -> Text:

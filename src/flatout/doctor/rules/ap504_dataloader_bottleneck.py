@@ -17,7 +17,34 @@ CORES_PER_CARD = 2
 WORKERS_PER_CORE = 2
 
 
+# Of the training time: less is lost in the noise of what a larger loader costs elsewhere.
+WAITING_SHARE = 0.2
+
+
 def check(facts: Facts) -> Finding | None:
+    return _measured(facts) or _told(facts)
+
+
+def _measured(facts: Facts) -> Finding | None:
+    """A run has seen the training wait: the loader it waited for longest, and where it is made."""
+    run = facts.application.run
+    share = run.shares.get("input", 0.0)
+    if share < WAITING_SHARE or not run.loaders:
+        return None
+    worst = max(run.loaders, key=lambda use: use.wait_s)
+    workers = known(worst.workers)
+    return RULE.found(
+        *_fix(facts, workers, "measured"),
+        severity=Severity.SLOW,
+        site=worst.site,
+        workers=worst.workers,
+        share=round(100 * share),
+        wait_ms_a_batch=round(1e3 * worst.wait_s / worst.batches, 2) if worst.batches else None,
+        usable_cores=known(facts.processor.usable),
+    )
+
+
+def _told(facts: Facts) -> Finding | None:
     script = facts.application.script
     workers = 0 if symptom(facts, "workers-zero") else known(script.workers)
     reason, certain = _reason(facts, workers)

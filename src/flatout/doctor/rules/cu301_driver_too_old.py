@@ -19,6 +19,8 @@ def check(facts: Facts) -> Finding | None:
     if seen.works(facts) or (facts.torch.available is True and not said and code != NEWER_PTX):
         return None  # forward compatibility, on data-centre cards, makes an old driver do
     built = seen.build_cuda(facts)
+    if built and not built[1] and facts.source == "probed" and not seen.complains(facts):
+        built = None  # nobody misses anything: then what this release usually comes with is no reason to speak
     cuda = built[0] if built else None
     for_wheel, for_card = _too_old(facts, cuda), _older_than_card(facts)
     if not said and not for_wheel and not for_card and not (code in (INSUFFICIENT, NEWER_PTX) and for_wheel is None):

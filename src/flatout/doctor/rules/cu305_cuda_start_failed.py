@@ -1,4 +1,7 @@
-"""CU305 cuda-start-failed: CUDA does not start, and nothing that is known says why. Every rule that does know explains it."""
+"""CU305 cuda-start-failed: CUDA does not start, or not even the smallest kernel runs, and nothing that is known says why.
+
+Every rule that does know explains it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from flatout.machine.model import Facts
 # What a program that runs can get long after CUDA has started: in a pasted message they say nothing of its start.
 WHILE_RUNNING = frozenset({1, 2, 200, 209, 214, 218, 220, 222, 700, 702, 710, 716, 719, 98})
 
+FULL = "out of memory"  # no riddle: the rules on memory say whose it is
+
 
 def check(facts: Facts) -> Finding | None:
     if seen.works(facts):
@@ -19,10 +24,12 @@ def check(facts: Facts) -> Finding | None:
     at_start = bool(seen.error_code(facts)) and code != 209
     if code is not None and not at_start and code in WHILE_RUNNING:
         return None
-    gpu = seen.any_nvidia_gpu(facts)
+    kernel = seen.kernel_error(facts) or ""
+    failed = bool(kernel) and FULL not in kernel
+    gpu = seen.any_nvidia_gpu(facts) or (next(iter(seen.known(facts.torch.devices) or []), None) if failed else None)
     if gpu is None and facts.source == "probed":
         return None  # nothing to start CUDA for
-    if code is None and not _unexplained(facts):
+    if code is None and not failed and not _unexplained(facts):
         return None
     row = (compatibility.error_row(code) if code is not None else None) or {}
     return RULE.found(
@@ -31,6 +38,7 @@ def check(facts: Facts) -> Finding | None:
         error_code=code,
         error=row.get("name"),
         meaning=row.get("meaning"),
+        kernel=kernel or None,
         gpu=gpu,
         driver=facts.driver.version,
         torch=facts.torch.version,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import by_distribution
-from flatout.doctor.seen import bus_without_nvidia, cuda_works, driver_answers, known, linux_host, modules, symptom
+from flatout.doctor.seen import bus_without_nvidia, cuda_fails, cuda_works, driver_answers, known, linux_host, modules, symptom
 from flatout.machine.model import Facts
 
 # Where the distribution keeps the key that signs modules built on this machine.
@@ -24,6 +24,8 @@ def check(facts: Facts) -> Finding | None:
     absent = facts.driver.module_installed is False and facts.source == "probed"  # in a paste: modprobe did not find a way
     if "nvidia" in (modules(facts) or ()) or absent:
         return None  # it was let in, or there is nothing to let in
+    if modules(facts) is None and driver_answers(facts) is None and not cuda_fails(facts):
+        return None  # nobody misses the driver
     present = facts.driver.module_installed is True
     failed = symptom(facts, "smi-failed") is not None or known(facts.driver.smi) == "failed"
     if not present and not failed and facts.driver.nvml_error != "nvml-driver-not-loaded":

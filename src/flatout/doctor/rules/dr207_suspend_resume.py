@@ -10,6 +10,7 @@ from flatout.doctor.seen import (
     cuda_works,
     driver_answers,
     in_container,
+    lost,
     modules,
     symptom,
     system,
@@ -30,7 +31,7 @@ def check(facts: Facts) -> Finding | None:
     if slept:
         if not cuda_fails(facts) and driver_answers(facts) is not False and not symptom(facts, "gpu-lost"):
             return None
-    elif not unknown or in_container(facts) or driver_answers(facts) is False or _without_uvm(facts):
+    elif not unknown or in_container(facts) or driver_answers(facts) is False or _without_uvm(facts) or lost(facts):
         return None  # an unknown error with everything loaded: on a desk, sleep is what does that most
     return RULE.found(
         *_steps(facts),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import privileged
-from flatout.doctor.seen import cuda_codes, cuda_works, gpus, known
+from flatout.doctor.seen import cuda_codes, cuda_works, gpus, kernel_error, known
 from flatout.machine.model import Facts
 
 UNAVAILABLE = 46  # cudaErrorDevicesUnavailable
+BUSY = "busy or unavailable"  # its words: a card that is taken is counted, and refuses the first kernel
 
 EXCLUSIVE = ("exclusive_process", "exclusive_thread")
 
@@ -16,7 +17,7 @@ def check(facts: Facts) -> Finding | None:
     cards = gpus(facts)
     closed = [gpu for gpu in cards if gpu.compute_mode == "prohibited"]
     single = [gpu for gpu in cards if known(gpu.compute_mode) in EXCLUSIVE]
-    refused = UNAVAILABLE in cuda_codes(facts)
+    refused = UNAVAILABLE in cuda_codes(facts) or BUSY in (kernel_error(facts) or "")
     all_closed = bool(cards) and len(closed) == len(cards) and not cuda_works(facts)
     if not refused and not all_closed:
         return None  # exclusive and free is how clusters want it

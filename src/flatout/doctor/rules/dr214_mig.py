@@ -32,15 +32,22 @@ def check(facts: Facts) -> Finding | None:
 def _reason(facts: Facts, cut: list[Gpu], asked: list[str]) -> str | None:
     listed = [known(gpu.mig_devices) for gpu in cut]
     instances = [name for names in listed if names for name in names]
-    if asked and instances and not set(asked) & set(instances):
+    given = any(_names(entry, instance) for entry in asked for instance in instances)
+    if asked and instances and not given and not cuda_works(facts):
         return "stale"  # the UUIDs change whenever the instances are made anew
     if listed and all(names == [] for names in listed) and len(cut) == len(gpus(facts)) and not cuda_works(facts):
         return "empty"
     if symptom(facts, "device-count-wrong"):
         return "count"
-    if asked and (facts.torch.device_count == 0 or (cuda_fails(facts) and not cuda_works(facts))):
+    # An instance that is there is not why CUDA fails.
+    if asked and not given and (facts.torch.device_count == 0 or (cuda_fails(facts) and not cuda_works(facts))):
         return "count"
     return None
+
+
+def _names(entry: str, instance: str) -> bool:
+    """Any beginning of the UUID names it; the form of old drivers (MIG-GPU-…/1/0) cannot be looked up among UUIDs."""
+    return "/" in entry or instance.lower().startswith(entry.strip().lower())
 
 
 def _steps(reason: str) -> list[Fix]:

@@ -53,5 +53,9 @@ def _last_driver(facts: Facts) -> str | None:
 
 
 RULE = Rule(
-    code="DR216", name="driver-not-answering", layer=Layer.DRIVER, check=check, explains=("no-driver", "cuda-start-failed")
+    code="DR216",
+    name="driver-not-answering",
+    layer=Layer.DRIVER,
+    check=check,
+    explains=("no-driver", "uvm-not-loaded", "cuda-start-failed"),
 )

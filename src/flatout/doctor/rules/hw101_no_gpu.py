@@ -8,11 +8,15 @@ from flatout.machine.model import Facts
 
 USABLE = ("nvidia", "amd", "intel")  # vendors with a torch build of their own
 
+MICROSOFT = "1414"  # what stands on the bus of WSL or Hyper-V for a card of Windows
+
 
 def check(facts: Facts) -> Finding | None:
     bus = known(facts.hardware.pci)
     if bus is None or facts.source != "probed" or system(facts) == "Darwin" or facts.system.wsl is True:
         return None  # nobody looked, or the card is not on a bus that can be seen from here
+    if any(device.vendor == "apple" or device.vendor_id == MICROSOFT for device in bus):
+        return None
     if any_nvidia_gpu(facts) or cuda_works(facts) or driver_answers(facts):
         return None
     if any(device.vendor in USABLE and not _integrated(device.vendor, device.kind) for device in bus):

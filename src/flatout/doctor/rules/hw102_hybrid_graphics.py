@@ -37,6 +37,7 @@ def _vanished(facts: Facts) -> bool:
         known(facts.driver.nvml_error) == "nvml-driver-not-loaded"
         or facts.driver.module_installed is True
         or known(facts.driver.smi) == "failed"
+        or facts.driver.gpus == []  # it answers, and has nothing to drive
         or symptom(facts, *NO_DEVICE) is not None
     )
 

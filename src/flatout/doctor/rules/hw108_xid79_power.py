@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import privileged, restart
-from flatout.doctor.seen import gpus, known, on_bus, symptom, xids
+from flatout.doctor.seen import FALLEN_OFF, gpus, known, lost, on_bus, symptom, xids
 from flatout.machine.model import Facts
-
-FALLEN_OFF = 79
 
 # Lower peaks for the test, not for good: about what removes the power spikes that trip a supply.
 TEST_LIMIT = 0.7
@@ -15,8 +13,8 @@ TEST_LIMIT = 0.7
 
 def check(facts: Facts) -> Finding | None:
     reported = symptom(facts, "gpu-lost", "machine-powers-off")
-    lost = FALLEN_OFF in xids(facts) or facts.driver.nvml_error == "nvml-gpu-lost"
-    if not lost and reported is None:
+    gone = lost(facts)
+    if not gone and reported is None:
         return None
     # After sleep it is more often the driver's state than the power supply.
     slept = symptom(facts, "after-suspend") is not None
@@ -27,11 +25,11 @@ def check(facts: Facts) -> Finding | None:
         Fix(text="supply"),
         *_test(facts),
         Fix(text="laptop" if facts.hardware.laptop is True else "seat"),
-        certain=not slept and (lost or off),
+        certain=not slept and (gone or off),
         gpu=_name(facts),
         xids=[FALLEN_OFF] if FALLEN_OFF in xids(facts) else None,
         symptom=reported.code if reported else None,
-        nvml_error=known(facts.driver.nvml_error) if lost else None,
+        nvml_error=known(facts.driver.nvml_error) if gone else None,
     )
 
 

@@ -15,7 +15,8 @@ def check(facts: Facts) -> Finding | None:
         return None
     if seen.system(facts) == "Darwin" or facts.torch.available is True:
         return None
-    gpu, radeon = seen.any_nvidia_gpu(facts), _radeon(facts)
+    gpu = seen.any_nvidia_gpu(facts)
+    radeon = _radeon(facts) if facts.torch.hip == "none" else None
     card = seen.capability(facts)
     if gpu and card and not compatibility.served_at_all(card, seen.system(facts)):
         return None  # no build would use this card
