@@ -113,11 +113,19 @@ def demo() -> None:
     run(*flatout, "run", "examples/restoration.py", "--small", "--steps", "100", "--out", ".flatout/demo_out")
 
 
+def run_tests(python: Path, *arguments: str) -> None:
+    """Those that measure time first and by themselves, then the rest side by side."""
+    if not any(word.startswith("-") for word in arguments):
+        run(python, "-m", "pytest", "-q", "-m", "alone and not gpu", *arguments)
+        arguments = ("-n", "2", "-m", "not alone and not gpu", *arguments)
+    run(python, "-m", "pytest", "-q", *arguments)
+
+
 def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> None:
     if torch:
         python = other_torch(torch).prepare().python
         say(f"the agent's tests on torch {torch}")
-        run(python, "-m", "pytest", "-q", "tests/agent", "tests/run", *pytest_arguments)
+        run_tests(python, "tests/agent", "tests/run", *pytest_arguments)
         return
     if only_lowest:
         python = lowest().prepare().python
@@ -131,7 +139,7 @@ def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> N
     say("mypy --strict")
     run(python, "-m", "mypy")
     say("pytest (the walls are among the tests)")
-    run(python, "-m", "pytest", "-q", *pytest_arguments)
+    run_tests(python, *pytest_arguments)
 
 
 def main() -> None:

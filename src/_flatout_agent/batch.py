@@ -15,11 +15,9 @@ def size_of(batch: Any, depth: int = DEPTH) -> int:
         return int(shape[0]) if len(shape) else 0
     if depth == 0:
         return 0
-    if isinstance(batch, Mapping):
-        batch = batch.values()
-    elif not isinstance(batch, (list, tuple)):
+    if not isinstance(batch, (list, tuple)):  # first, because asking for an abstract class is slow
         # A dataclass, a PyG batch, a user's own class: its attributes are as good as a mapping.
-        batch = getattr(batch, "__dict__", {}).values()
+        batch = (batch if isinstance(batch, Mapping) else getattr(batch, "__dict__", {})).values()
     for part in batch:
         size = size_of(part, depth - 1)
         if size:

@@ -46,6 +46,7 @@ class Patches:
 def dress(wrapper: Any, original: Any) -> Any:
     """Give a wrapper function the name, module and documentation of what it stands for."""
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(wrapper, name, getattr(original, name))
+        if hasattr(original, name):  # methods written in C have no module
+            setattr(wrapper, name, getattr(original, name))
     wrapper.__wrapped__ = original
     return wrapper

@@ -12,7 +12,8 @@ from _flatout_agent.clock import StepClock
 from _flatout_agent.patch import Patches
 from _flatout_agent.start import install
 
-METHODS = ("to", "cuda", "item", "tolist", "cpu")
+TWINS = ("to", "cuda", "cpu")
+METHODS = (*TWINS, "item", "tolist")
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_taken_off_without_a_trace():
 
 def test_methods_stay_in_the_sets_that_others_keep(installed):
     """torchvision's image tensors and torch's own Parameter look methods up in sets and dicts."""
-    for name in METHODS:
+    for name in TWINS:
         twin, original = getattr(torch.Tensor, name), getattr(torch._C.TensorBase, name)
         assert original in {twin}
         assert twin in {original}
@@ -60,6 +61,9 @@ def test_methods_stay_in_the_sets_that_others_keep(installed):
         assert twin.__doc__ == original.__doc__
         assert pickle.loads(pickle.dumps(twin)) == original
     assert torch.Tensor.to != torch.Tensor.cuda
+    for name in ("item", "tolist"):
+        assert getattr(torch.Tensor, name).__name__ == name
+        assert getattr(torch.Tensor, name).__doc__ == getattr(torch._C.TensorBase, name).__doc__
 
 
 def test_subclasses_that_dispatch_on_a_method_still_do(installed):

@@ -294,21 +294,22 @@ def bus(kind: Kind, gpus: list[Gpu], integrated: PciDevice | None, asleep: bool)
     return [*([integrated] if integrated else []), *cards]
 
 
+BENIGN = {
+    "CUDA_HOME": "/usr/local/cuda",
+    "OMP_NUM_THREADS": "8",
+    "NVIDIA_VISIBLE_DEVICES": "all",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    "LD_LIBRARY_PATH": "/usr/local/cuda/lib64",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    "TORCH_CUDA_ARCH_LIST": "8.0;9.0",
+}
+
+
 @st.composite
 def environment(draw, kind: Kind, gpus: list[Gpu]) -> tuple[dict[str, str], list[Gpu]]:
     """Benign variables, and the cards that they leave to a program."""
-    found, left = {}, gpus
-    for name, value in (
-        ("CUDA_HOME", "/usr/local/cuda"),
-        ("OMP_NUM_THREADS", "8"),
-        ("NVIDIA_VISIBLE_DEVICES", "all"),
-        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
-        ("LD_LIBRARY_PATH", "/usr/local/cuda/lib64"),
-        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
-        ("TORCH_CUDA_ARCH_LIST", "8.0;9.0"),
-    ):
-        if draw(st.booleans()):
-            found[name] = value
+    left = gpus
+    found = {name: value for name, value in BENIGN.items() if draw(st.booleans())}
     if kind.system == "Windows":
         found.pop("LD_LIBRARY_PATH", None)
     if draw(st.booleans()):

@@ -102,6 +102,7 @@ def test_bad_pastes_give_a_verdict_or_a_sentence(data, flatout):
     assert ended.stdout or ended.stderr.count("\n") == 1
 
 
+@pytest.mark.alone
 def test_huge_paste(flatout):
     text = ("nothing of interest in this line of a log\n" * 1_300_000).encode() + PASTES["driver-library-mismatch"].encode()
     began = time.monotonic()
@@ -115,6 +116,7 @@ def test_missing_file(flatout):
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
 
 
+@pytest.mark.alone
 def test_quick_without_torch_and_not_much_slower_with_it(tmp_path):
     """Facts without torch in under a second; the whole in the time of `import torch` and one second more."""
 

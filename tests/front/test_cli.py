@@ -74,6 +74,7 @@ def best_of(command, times):
     return best
 
 
+@pytest.mark.alone
 def test_help_is_quick():
     """At most three times `import click`: nothing else is loaded before it is needed."""
     click = best_of([sys.executable, "-c", "import click"], 5)

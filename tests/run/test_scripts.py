@@ -16,6 +16,7 @@ opt = torch.optim.SGD(net.parameters(), lr=0.1)
 """
 
 
+@pytest.mark.alone
 def test_planted_phases_are_found(flatout, script):
     """Sleeps in known places: every phase within five points of the wall time."""
     path = script(

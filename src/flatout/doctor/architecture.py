@@ -80,6 +80,8 @@ def _among(facts: Facts, cards: list[tuple[str, str]], codes: tuple[list[str], b
         if not failed and not (_old(facts) and _older([], value)):
             return None
         return Misfit(card=name, capability=value, codes=[], card_is_older=_older([], value), certain=False)
+    if not codes[1] and not failed and facts.source == "probed" and not seen.complains(facts):
+        return None  # a list that is only likely, and nobody who misses anything
     unserved = [(name, value) for name, value in cards if not runs_on(codes[0], value)]
     if not unserved:
         return None

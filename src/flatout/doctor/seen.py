@@ -22,6 +22,12 @@ def symptom(facts: Facts, *codes: str) -> Symptom | None:
     return next((symptom for symptom in facts.symptoms if symptom.code in codes), None)
 
 
+def said(facts: Facts, *codes: str) -> str | None:
+    """The code of that message: evidence where nothing else is known."""
+    found = symptom(facts, *codes)
+    return found.code if found else None
+
+
 def gpus(facts: Facts) -> list[Gpu]:
     return known(facts.driver.gpus) or []
 

@@ -15,7 +15,7 @@ def check(facts: Facts) -> Finding | None:
     steps = [Fix(text="inputs"), Fix(text="made-inside"), Fix(text="buffers")]
     if first.startswith("cuda") and second.startswith("cuda"):
         steps.insert(0, Fix(text="two-cards"))
-    return RULE.found(*steps, Fix(text="find"), first=first or None, second=second or None)
+    return RULE.found(*steps, Fix(text="find"), first=first or None, second=second or None, symptom=found.code)
 
 
 RULE = Rule(code="AP503", name="device-mismatch", layer=Layer.APPLICATION, check=check)

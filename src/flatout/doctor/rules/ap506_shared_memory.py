@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import gib, in_container, known, symptom
+from flatout.doctor.seen import gib, in_container, known, said, symptom
 from flatout.machine.model import Facts
 
 # Docker's default is 64 MB: one batch of 64 images (38 MB) for each of two workers does not fit.
@@ -15,10 +15,12 @@ SMALL = 512 << 20
 # Each tensor that is under way holds a file open; common limits of 1024 are reached by large batches of many parts.
 FEW_FILES = 4096
 
+EXHAUSTED = ("bus-error-in-worker", "shared-memory-exhausted")
+
 
 def check(facts: Facts) -> Finding | None:
     application, workers = facts.application, known(facts.application.script.workers)
-    told = symptom(facts, "bus-error-in-worker", "shared-memory-exhausted")
+    told = symptom(facts, *EXHAUSTED)
     size, free = known(application.shm_bytes), known(application.shm_free_bytes)
     room = min((value for value in (size, free) if value is not None), default=None)
     if told:
@@ -45,6 +47,7 @@ def _found(facts: Facts, room: int | None, severity: Severity, certain: bool) ->
         container=known(facts.system.container),
         workers=known(facts.application.script.workers),
         open_files_limit=known(facts.application.open_files_limit) if few else None,
+        symptom=said(facts, *EXHAUSTED),
     )
 
 

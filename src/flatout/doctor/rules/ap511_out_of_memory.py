@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.doctor import shortage
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import gib, gpus, known
+from flatout.doctor.seen import gib, gpus, kernel_error, known, said
 from flatout.machine.model import Facts
 
 
@@ -26,6 +26,8 @@ def check(facts: Facts) -> Finding | None:
         allocated_gib=gib(short.allocated),
         tried_gib=gib(short.tried),
         free_gib=gib(short.free),
+        symptom=said(facts, "out-of-memory", "cuda-error"),
+        kernel=kernel_error(facts),
     )
 
 

@@ -6,7 +6,7 @@ import re
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.remedy import observe
-from flatout.doctor.seen import known, symptom
+from flatout.doctor.seen import known, said, symptom
 from flatout.machine.model import Facts
 
 # Windows' drives inside WSL: every file is fetched through a network protocol, ten times slower than WSL's own disk.
@@ -30,6 +30,7 @@ def check(facts: Facts) -> Finding | None:
         severity=Severity.SLOW if told and not single else Severity.NOTE,
         certain=told and not single,
         path=path or None,
+        symptom=said(facts, "slow-storage"),
     )
 
 

@@ -9,7 +9,8 @@ from flatout.machine.model import Facts
 
 
 def check(facts: Facts) -> Finding | None:
-    if symptom(facts, "slower-over-time") is None or slowed(facts):
+    told = symptom(facts, "slower-over-time")
+    if told is None or slowed(facts):
         return None
     warmest = max((value for gpu in gpus(facts) if (value := known(gpu.temperature_c)) is not None), default=None)
     return RULE.found(
@@ -20,6 +21,7 @@ def check(facts: Facts) -> Finding | None:
         severity=Severity.SLOW,
         certain=False,
         temperature_c=warmest,
+        symptom=told.code,
     )
 
 

@@ -32,6 +32,7 @@ def check(facts: Facts) -> Finding | None:
         python=facts.python.path,
         installer=facts.torch.installer,
         others=facts.torch.others,
+        symptom=not_compiled.code if not_compiled else None,
     )
 
 

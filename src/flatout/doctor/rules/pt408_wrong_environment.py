@@ -24,6 +24,7 @@ def check(facts: Facts) -> Finding | None:
         torch=facts.torch.version,
         others=others or None,
         gpu=seen.any_nvidia_gpu(facts),
+        symptom=elsewhere.code if elsewhere else None,
     )
 
 

@@ -24,6 +24,7 @@ def check(facts: Facts) -> Finding | None:
         torch=facts.torch.version,
         gpu=seen.any_nvidia_gpu(facts),
         python=facts.python.path,
+        symptom=said.code if said else None,
     )
 
 

@@ -51,6 +51,7 @@ def check(facts: Facts) -> Finding | None:
         torch=facts.torch.version,
         hip=facts.torch.hip,
         error=text or None,
+        symptom=chosen.code if chosen else None,
     )
 
 

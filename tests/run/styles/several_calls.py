@@ -1,0 +1,18 @@
+"""Siamese: one model called three times a step, one loss; an auxiliary loss with a backward pass of its own."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+tower = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(tower.parameters(), lr=0.05, momentum=0.9)
+data = TensorDataset(torch.randn(48, 8), torch.randn(48, 8), torch.randn(48, 8))
+for anchor, positive, negative in DataLoader(data, batch_size=6, shuffle=True):
+    loss = nn.functional.triplet_margin_loss(tower(anchor), tower(positive), tower(negative))
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    (0.1 * tower(anchor).pow(2).mean()).backward()
+    optimizer.step()
+    print(repr(loss.item()))
+torch.save(tower.state_dict(), "model.pt")
