@@ -140,7 +140,7 @@ def test_a_healthy_machine_of_another_maker_is_left_in_peace(facts):
 
 @pytest.mark.parametrize(("fault", "kind"), PAIRS, ids=lambda value: value.name.replace(" ", "-"))
 def test_every_fault_is_named_and_can_be_repaired(fault: Fault, kind: Kind):
-    @examples(3)
+    @examples(2)
     @given(machine(kind))
     def holds(facts: Facts) -> None:
         fault.does(facts, kind)
@@ -346,7 +346,7 @@ def forget(facts: Facts, random, share: float) -> None:
 SHARES = st.sampled_from([0.02, 0.1, 0.3, 0.6, 0.9])
 
 
-@examples(300)
+@examples(200)
 @given(broken(), st.randoms(use_true_random=False), SHARES)
 def test_no_rule_fails_whatever_is_unknown(case, random, share):
     facts, _ = case
@@ -358,7 +358,7 @@ def test_no_rule_fails_whatever_is_unknown(case, random, share):
 
 @pytest.mark.parametrize("kind", NVIDIA_KINDS, ids=lambda kind: kind.name)
 def test_silence_is_not_a_fault(kind: Kind):
-    @examples(60)
+    @examples(40)
     @given(machine(kind), st.randoms(use_true_random=False), SHARES)
     def holds(facts: Facts, random, share: float) -> None:
         forget(facts, random, share)

@@ -118,6 +118,7 @@ FOUND = {
         paste(("low-utilisation", {"percent": 20}), "workers-zero"),
         paste("low-utilisation"),
     ],
+    "kernel-fault": [paste(("cuda-error", {"code": 710})), paste(("cuda-error", {"code": 700}))],
     "spawn-main-guard": [
         live(system="Windows", script=ScriptLook(main_guard=False, workers=4, lines={"main_guard": 30})),
         live(python="3.14.0", script=ScriptLook(main_guard=False, workers=2)),
@@ -353,3 +354,15 @@ def test_workers_are_suggested_within_the_machine():
     many = check("dataloader-bottleneck", live(script=ScriptLook(workers=0), system="Windows"))
     assert many is not None
     assert many.fix[0].params == {"count": 4}
+
+
+@pytest.mark.parametrize("code", [700, 710, 715, 716, 719])
+def test_a_programs_own_kernel_is_not_the_machines_fault(code):
+    facts = paste(("cuda-error", {"code": code}))
+    finding = check("kernel-fault", facts)
+    assert finding is not None
+    assert verdict.judge(facts, RULES).root_cause == finding
+    for language in ("en", "zh"):
+        assert str(code) in page.read("AP520", language).sentence(dict(finding.evidence))
+    assert check("kernel-fault", paste(("cuda-error", {"code": 999}))) is None
+    assert check("kernel-fault", live()) is None

@@ -25,6 +25,8 @@ from flatout.machine.world import Output
 
 SOURCE = Path(nvml.__file__).parents[1]
 
+pytestmark = pytest.mark.alone  # most of these hold a time limit
+
 
 def test_this_machine_without_torch_takes_less_than_a_second():
     gather(sys.executable, ask_torch=False)  # the first pays for imports

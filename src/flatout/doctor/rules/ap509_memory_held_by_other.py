@@ -23,17 +23,21 @@ def check(facts: Facts) -> Finding | None:
         return _found(facts, _fullest(facts), taken=short.elsewhere)
     if stuck:
         return _found(facts, _fullest(facts), zombie=True)
-    for gpu in gpus(facts):
-        nobodys = _nobodys(facts, gpu)
-        if nobodys:
-            severity = Severity.FAULT if _free_share(gpu) < NEARLY_FULL and not _drawing(gpu) else Severity.NOTE
-            return _found(facts, gpu, taken=nobodys, zombie=True, severity=severity, certain=False)
-        holders = _holders(gpu)
-        if holders and _free_share(gpu) < NEARLY_FULL:
-            severity = Severity.FAULT if short else Severity.NOTE
-            taken = sum(known(process.memory_bytes) or 0 for process in holders)
-            return _found(facts, gpu, taken=taken, severity=severity, certain=short is None)
-    return None
+    found = [finding for gpu in gpus(facts) if (finding := _held(facts, gpu, missed=short is not None))]
+    return min(found, key=lambda finding: list(Severity).index(finding.severity), default=None)
+
+
+def _held(facts: Facts, gpu: Gpu, *, missed: bool) -> Finding | None:
+    """By nobody who is listed, or by somebody who leaves little: a fault where a program has missed it."""
+    nobodys = _nobodys(facts, gpu)
+    if nobodys:
+        severity = Severity.FAULT if _free_share(gpu) < NEARLY_FULL and not _drawing(gpu) else Severity.NOTE
+        return _found(facts, gpu, taken=nobodys, zombie=True, severity=severity, certain=False)
+    holders = _holders(gpu)
+    if not holders or _free_share(gpu) >= NEARLY_FULL:
+        return None
+    taken = sum(known(process.memory_bytes) or 0 for process in holders)
+    return _found(facts, gpu, taken=taken, severity=Severity.FAULT if missed else Severity.NOTE, certain=not missed)
 
 
 def _holders(gpu: Gpu) -> list[GpuProcess]:
@@ -45,6 +49,8 @@ def _nobodys(facts: Facts, gpu: Gpu) -> int | None:
     """In use, with no process to show for it. Windows, WSL and containers never show them all."""
     total, free, listed = known(gpu.memory_total_bytes), known(gpu.memory_free_bytes), known(gpu.processes)
     if not total or free is None or listed is None or windows_driver(facts) or in_container(facts):
+        return None
+    if facts.source == "probed" and (known(facts.system.wsl) is None or known(facts.system.container) is None):
         return None
     # MIG devices account for their own processes, and other vendors for none.
     if gpu.vendor != "nvidia" or gpu.mig_enabled is True or any(known(item.memory_bytes) is None for item in listed):

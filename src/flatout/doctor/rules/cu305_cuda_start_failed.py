@@ -21,7 +21,8 @@ def check(facts: Facts) -> Finding | None:
     if seen.works(facts):
         return None
     code = seen.cuda_error(facts)
-    at_start = bool(seen.error_code(facts)) and code != 209
+    # Live, the code comes from starting CUDA; in a paste it is whatever the program printed.
+    at_start = facts.source == "probed" and bool(seen.error_code(facts)) and code != 209
     if code is not None and not at_start and code in WHILE_RUNNING:
         return None
     kernel = seen.kernel_error(facts) or ""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import DRIVER_COMMANDS, MODULE_COMMANDS, by_distribution
-from flatout.doctor.seen import bus_without_nvidia, cuda_fails, cuda_works, driver_answers, known, linux_host, modules, symptom
+from flatout.doctor.seen import (
+    any_nvidia_gpu,
+    bus_without_nvidia,
+    cuda_fails,
+    cuda_works,
+    driver_answers,
+    known,
+    linux_host,
+    modules,
+    symptom,
+)
 from flatout.machine.model import Facts
 
 # Whichever distribution it is: what dkms knows, and what the kernel answers.
@@ -39,7 +49,7 @@ def _installed(facts: Facts) -> bool:
     return (
         known(facts.driver.smi) in ("failed", "timeout")
         or facts.driver.nvml_error == "nvml-driver-not-loaded"
-        or facts.driver.module_installed is True
+        or (facts.driver.module_installed is True and (facts.source == "pasted" or any_nvidia_gpu(facts) is not None))
         or symptom(facts, "smi-failed") is not None
         or (facts.source == "pasted" and facts.driver.module_installed is False and not symptom(facts, "smi-not-found"))
     )

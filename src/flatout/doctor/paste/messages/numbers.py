@@ -27,6 +27,8 @@ _SENTENCES = (
     (710, r"device-side assert triggered"),
     (700, r"illegal memory access was encountered"),
     (719, r"unspecified launch failure"),
+    (715, r"illegal instruction was encountered"),
+    (716, r"cuda error: misaligned address"),
     (34, r"cuda driver is a stub library"),
     (702, r"launch timed out and was terminated"),
     (98, r"cuda error: invalid device function"),
