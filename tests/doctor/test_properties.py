@@ -57,6 +57,24 @@ SYMPTOMS_ALONE = {
     "works-elsewhere": "wrong-environment",
 }
 
+# CUDA's errors that have one cause where nothing else is known.
+ERRORS_ALONE = {
+    46: "compute-mode",
+    101: "wrong-device-index",
+    214: "ecc",
+    700: "kernel-fault",
+    710: "kernel-fault",
+    802: "fabric-manager",
+    803: "driver-library-mismatch",
+    804: "forward-compat",
+    999: "suspend-resume",
+}
+
+TOLD = [
+    *((Symptom(code=code), name) for code, name in SYMPTOMS_ALONE.items()),
+    *((Symptom(code="cuda-error", params={"code": number}), name) for number, name in ERRORS_ALONE.items()),
+]
+
 
 def examples(number: int) -> settings:
     return settings(
@@ -171,9 +189,9 @@ def test_every_fault_of_a_radeon_is_named(name):
     holds()
 
 
-@pytest.mark.parametrize(("code", "name"), SYMPTOMS_ALONE.items())
-def test_a_symptom_alone_names_its_cause(code, name):
-    cause = judged(Facts(source="pasted", symptoms=[Symptom(code=code)])).root_cause
+@pytest.mark.parametrize(("told", "name"), TOLD, ids=[f"{told.code}-{name}" for told, name in TOLD])
+def test_a_symptom_alone_names_its_cause(told, name):
+    cause = judged(Facts(source="pasted", symptoms=[told])).root_cause
     assert cause is not None
     assert cause.name == name
     reads_well(cause)
@@ -210,8 +228,8 @@ def test_every_rule_is_reached():
             reach(changed)
 
     collect_radeon()
-    for code in SYMPTOMS_ALONE:
-        reach(Facts(source="pasted", symptoms=[Symptom(code=code)]))
+    for told, _ in TOLD:
+        reach(Facts(source="pasted", symptoms=[told]))
     assert {rule.code for rule in RULES} - reached == set(UNREACHED)
 
 

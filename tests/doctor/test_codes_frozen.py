@@ -1,0 +1,82 @@
+"""Codes and names of all findings, frozen: people search for them and write them into scripts. A change is made here first."""
+
+from flatout.doctor import registry
+
+FROZEN = [
+    ("AP501", "visible-devices"),
+    ("AP502", "wrong-device-index"),
+    ("AP503", "device-mismatch"),
+    ("AP504", "dataloader-bottleneck"),
+    ("AP505", "spawn-main-guard"),
+    ("AP506", "shared-memory"),
+    ("AP507", "pin-memory-thread"),
+    ("AP508", "oom-fragmentation"),
+    ("AP509", "memory-held-by-other"),
+    ("AP510", "sysmem-fallback"),
+    ("AP511", "out-of-memory"),
+    ("AP512", "memory-leak"),
+    ("AP513", "exploding-loss"),
+    ("AP514", "slow-storage"),
+    ("AP515", "performance-falling"),
+    ("AP516", "low-utilisation"),
+    ("AP517", "full-precision"),
+    ("AP518", "pageable-batches"),
+    ("AP519", "device-order"),
+    ("AP520", "kernel-fault"),
+    ("CU301", "driver-too-old"),
+    ("CU302", "forward-compat"),
+    ("CU303", "library-shadowing"),
+    ("CU304", "cuda-libraries-missing"),
+    ("CU305", "cuda-start-failed"),
+    ("DR201", "no-driver"),
+    ("DR202", "kernel-module-missing"),
+    ("DR203", "driver-library-mismatch"),
+    ("DR204", "nouveau-loaded"),
+    ("DR205", "secure-boot"),
+    ("DR206", "uvm-not-loaded"),
+    ("DR207", "suspend-resume"),
+    ("DR208", "container-no-gpu-flag"),
+    ("DR209", "container-toolkit-missing"),
+    ("DR210", "container-cgroup"),
+    ("DR211", "wsl-driver"),
+    ("DR212", "fabric-manager"),
+    ("DR213", "compute-mode"),
+    ("DR214", "mig"),
+    ("DR215", "smi-unusable"),
+    ("DR216", "driver-not-answering"),
+    ("DR217", "gsp-timeout"),
+    ("DR218", "reserved-for-vm"),
+    ("DR219", "kfd-missing"),
+    ("DR220", "driver-library-missing"),
+    ("HW101", "no-gpu"),
+    ("HW102", "hybrid-graphics"),
+    ("HW103", "pcie-link"),
+    ("HW104", "thermal-throttle"),
+    ("HW105", "power-cap"),
+    ("HW106", "low-clocks"),
+    ("HW107", "ecc"),
+    ("HW108", "xid79-power"),
+    ("PT401", "cpu-only-wheel"),
+    ("PT402", "arch-not-in-wheel"),
+    ("PT403", "arch-dropped"),
+    ("PT404", "arch-not-in-extension"),
+    ("PT405", "python-version-unsupported"),
+    ("PT406", "wrong-index-url"),
+    ("PT407", "windows-dll-missing"),
+    ("PT408", "wrong-environment"),
+    ("PT409", "triton-missing-windows"),
+    ("PT410", "rocm-igpu"),
+    ("PT411", "torch-not-installed"),
+    ("PT412", "torch-import-broken"),
+    ("PT413", "triton-unsupported-card"),
+    ("PT414", "wrong-vendor-build"),
+]
+
+
+def test_codes_and_names():
+    assert [(rule.code, rule.name) for rule in registry.all_rules()] == FROZEN
+
+
+def test_a_code_and_a_name_find_their_rule():
+    for code, name in FROZEN:
+        assert registry.find(code) is registry.find(name.upper()) is not None
