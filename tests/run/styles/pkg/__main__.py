@@ -1,3 +1,0 @@
-from pkg.train import main
-
-main()

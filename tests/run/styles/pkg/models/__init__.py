@@ -1,3 +1,0 @@
-from .net import Net
-
-__all__ = ["Net"]
