@@ -42,7 +42,7 @@ class _Watch(MetaPathFinder):
         original = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module  # the loader is as it was before the module's code runs
+            vars(loader).pop("exec_module", None)  # the loader is as it was before the module's code runs
             began = perf_counter_ns()
             original(module)
             try:
