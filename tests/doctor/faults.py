@@ -6,6 +6,7 @@ the facts cannot tell the causes apart.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from healthy import ASPEED, DATA_CENTRE, GIB, INTEL, NVSWITCH, RADEON, RAPHAEL, 
 
 from flatout.base.records import Missing
 from flatout.machine import compatibility
-from flatout.machine.model import Extension, Facts, Gpu, GpuProcess, Library, PciDevice, Symptom, Xid
+from flatout.machine.model import Extension, Facts, Gpu, GpuProcess, Library, Symptom, Xid
 from flatout.machine.versions import at_least, parse
 
 Break = Callable[[Facts, Kind], object]
@@ -163,14 +164,14 @@ def no_gpu(facts: Facts, kind: Kind) -> None:
     if kind.system == "Linux":
         unloaded(facts)
         facts.driver.module_installed = False
-    facts.hardware.pci = [INTEL, ASPEED][: 1 if windows(kind) else 2]
+    facts.hardware.pci = copy.deepcopy([INTEL] if windows(kind) else [INTEL, ASPEED])
     facts.application.environment.pop("CUDA_VISIBLE_DEVICES", None)
     no_libcuda(facts)
 
 
 def switched_off(switch: str | Missing, error: str) -> Break:
     def off(facts: Facts, kind: Kind) -> None:
-        facts.hardware.pci = [INTEL]
+        facts.hardware.pci = [copy.deepcopy(INTEL)]
         facts.hardware.gpu_switch = switch if kind.system == "Linux" else Missing("unknown")
         if error == "none":
             facts.driver.gpus = []
@@ -600,6 +601,24 @@ def without_guard(facts: Facts, kind: Kind) -> None:
     script.main_guard, script.workers, script.start_method = False, 2, Missing("not-literal")
 
 
+def full_precision(facts: Facts, kind: Kind) -> None:
+    facts.application.script.mixed_precision = False
+    another_card(facts, "NVIDIA A100-SXM4-80GB", "8.0", "581.29" if windows(kind) else "580.95.05")
+    another_wheel(facts, "2.8", "cu128")
+
+
+def pageable(facts: Facts, kind: Kind) -> None:
+    facts.application.script.pin_memory = False
+
+
+def numbered_by_speed(facts: Facts, kind: Kind) -> None:
+    facts.driver.gpus[0].name = "NVIDIA GeForce GTX 1650"
+    facts.application.environment["CUDA_VISIBLE_DEVICES"] = "1"
+    facts.application.environment.pop("CUDA_DEVICE_ORDER", None)
+    facts.application.script.device_strings = []
+    facts.torch.device_count = facts.cuda.device_count = 1
+
+
 def small_shm(facts: Facts, kind: Kind) -> None:
     facts.application.shm_bytes = facts.application.shm_free_bytes = 64 << 20
     facts.application.script.workers = 2
@@ -637,7 +656,7 @@ def spilled(facts: Facts, kind: Kind) -> None:
 
 def with_symptom(code: str, **params: object) -> Break:
     def tell(facts: Facts, kind: Kind) -> None:
-        facts.symptoms = [Symptom(code=code, params=params)]
+        facts.symptoms = [Symptom(code=code, params=dict(params))]
         facts.application.shm_bytes = facts.application.shm_free_bytes = 8 * GIB
         facts.processor.usable = 64.0
         if isinstance(facts.application.script.workers, Missing):
@@ -779,6 +798,9 @@ FAULTS = (
     Fault("workers=0", no_workers, (None,), every, notes=("dataloader-bottleneck",)),
     Fault("workers=0, and the card waits", no_workers_and_idle, ("dataloader-bottleneck",), every),
     Fault("no main guard", without_guard, ("spawn-main-guard",), windows),
+    Fault("fp32 on tensor cores", full_precision, (None,), every, notes=("full-precision",)),
+    Fault("pageable batches", pageable, (None,), lambda kind: not kind.wsl, notes=("pageable-batches",)),
+    Fault("numbered by speed", numbered_by_speed, (None,), lambda kind: kind.name == "workstation", notes=("device-order",)),
     Fault("64 MB of /dev/shm", small_shm, ("shared-memory",), lambda kind: kind.boxed),
     Fault("memory held by another", held(0.95), (None,), both(whole, bare), notes=("memory-held-by-other",)),
     Fault("memory held to the last byte", held_to_the_last, ("memory-held-by-other",), both(whole, bare)),
@@ -828,7 +850,7 @@ def cpu_build_on_radeon(facts: Facts) -> None:
 
 
 def integrated_first(facts: Facts) -> None:
-    facts.hardware.pci = [RADEON, RAPHAEL]
+    facts.hardware.pci = copy.deepcopy([RADEON, RAPHAEL])
     facts.torch.devices, facts.torch.device_count = ["AMD Radeon Graphics", "AMD Radeon RX 7900 XTX"], 2
     facts.torch.kernel = "RuntimeError: HIP error: invalid device function"
 
@@ -845,5 +867,3 @@ RADEON_FAULTS = {
     "rocm-igpu": integrated_first,
     "visible-devices": two_masks,
 }
-
-__all__ = ["FAULTS", "RADEON_FAULTS", "Fault", "PciDevice"]

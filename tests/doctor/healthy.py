@@ -11,7 +11,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, decode, encode
 from flatout.machine import compatibility
 from flatout.machine.model import (
     Application,
@@ -35,6 +35,13 @@ from flatout.machine.model import (
 from flatout.machine.versions import at_least, parse
 
 GIB = 1 << 30
+
+
+def fresh(facts: Facts) -> Facts:
+    """A copy that shares nothing with any other machine: whoever breaks one must not break the next. As from a file."""
+    return decode(encode(facts), Facts)
+
+
 NOT_ASKED, NOT_APPLICABLE = Missing("not-asked"), Missing("not-applicable")
 
 
@@ -346,8 +353,12 @@ def script(draw, kind: Kind, usable: float, visible: int) -> ScriptLook:
 # -- whole machines ------------------------------------------------------------------------------------------------------
 
 
+def machine(kind: Kind) -> st.SearchStrategy[Facts]:
+    return _machine(kind).map(fresh)
+
+
 @st.composite
-def machine(draw, kind: Kind) -> Facts:
+def _machine(draw, kind: Kind) -> Facts:
     cards, driver, wheel, python = draw(fitting(kind))
     gpus = [draw(gpu(kind, card, index)) for index, card in enumerate(cards)]
     variables, left = draw(environment(kind, gpus))
@@ -523,9 +534,13 @@ RADEON = PciDevice(
 WITHOUT_NVIDIA = {"nvml_error": "nvml-library-not-found", "smi": "not-found"}
 
 
-@st.composite
-def radeon(draw) -> Facts:
+def radeon() -> st.SearchStrategy[Facts]:
     """Linux, a Radeon card and a ROCm torch; maybe the processor's own graphics beside it."""
+    return _radeon().map(fresh)
+
+
+@st.composite
+def _radeon(draw) -> Facts:
     both = draw(st.booleans())
     return Facts(
         source="probed",
@@ -562,8 +577,12 @@ def radeon(draw) -> Facts:
     )
 
 
+def mac() -> st.SearchStrategy[Facts]:
+    return _mac().map(fresh)
+
+
 @st.composite
-def mac(draw) -> Facts:
+def _mac(draw) -> Facts:
     return Facts(
         source="probed",
         system=System(
@@ -587,7 +606,3 @@ def mac(draw) -> Facts:
             kernel=Missing("no-device"),
         ),
     )
-
-
-def any_machine() -> st.SearchStrategy[Facts]:
-    return st.one_of(*(machine(kind) for kind in NVIDIA_KINDS), radeon(), mac())

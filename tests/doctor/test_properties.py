@@ -5,11 +5,9 @@ Machines come from `healthy`, faults from `faults`. Deterministic: the same mach
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 from faults import FAULTS, RADEON_FAULTS, Fault
-from healthy import NVIDIA_KINDS, Kind, mac, machine, radeon
+from healthy import NVIDIA_KINDS, Kind, fresh, mac, machine, radeon
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -210,7 +208,7 @@ def test_every_rule_is_reached():
             reach(facts)
             for fault in FAULTS:
                 if fault.on(kind):
-                    changed = copy.deepcopy(facts)
+                    changed = fresh(facts)
                     fault.does(changed, kind)
                     reach(changed)
 
@@ -223,7 +221,7 @@ def test_every_rule_is_reached():
     @given(radeon())
     def collect_radeon(facts: Facts) -> None:
         for does in RADEON_FAULTS.values():
-            changed = copy.deepcopy(facts)
+            changed = fresh(facts)
             does(changed)
             reach(changed)
 

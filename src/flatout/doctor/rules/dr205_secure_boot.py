@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import by_distribution
-from flatout.doctor.seen import bus_without_nvidia, cuda_fails, cuda_works, driver_answers, known, linux_host, modules, symptom
+from flatout.doctor.seen import (
+    any_nvidia_gpu,
+    bus_without_nvidia,
+    cuda_fails,
+    cuda_works,
+    driver_answers,
+    known,
+    linux_host,
+    modules,
+    symptom,
+)
 from flatout.machine.model import Facts
 
 # Where the distribution keeps the key that signs modules built on this machine.
@@ -26,7 +36,8 @@ def check(facts: Facts) -> Finding | None:
         return None  # it was let in, or there is nothing to let in
     if modules(facts) is None and driver_answers(facts) is None and not cuda_fails(facts):
         return None  # nobody misses the driver
-    present = facts.driver.module_installed is True
+    seen = facts.source == "pasted" or any_nvidia_gpu(facts) is not None  # Ubuntu brings the module to machines without a card
+    present = facts.driver.module_installed is True and seen
     failed = symptom(facts, "smi-failed") is not None or known(facts.driver.smi) == "failed"
     if not present and not failed and facts.driver.nvml_error != "nvml-driver-not-loaded":
         return None
