@@ -1,17 +1,19 @@
 """The step clock: every moment of the training thread belongs to one phase, and only one.
 
 Hooks call in at boundaries (a batch arrived, a backward pass began, a step ended). The time since the last boundary
-is given to the phase that this boundary reveals: what came before a backward pass was forward; a batch that was
-followed by another without a backward pass was validation. So the phases add up to the wall time by construction.
+is given to the phase that this boundary reveals: what came before a backward pass was forward; what a loader gave
+without a backward pass was validation. So the phases add up to the wall time by construction.
 Nothing here synchronises, prints or allocates per step.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Callable
+from typing import Any, Callable
 
+from _flatout_agent.hand import Account, Hand
 from _flatout_agent.loaders import Loaders, LoaderUse
+from _flatout_agent.rounds import Rounds
 from _flatout_agent.wire import PHASES, WARM_STEPS
 
 STARTUP, INPUT, COPY, FORWARD, BACKWARD, OPTIMIZER, DEVICE_WAIT, COMPILE, VALIDATION, CHECKPOINT, SHUTDOWN, UNEXPLAINED = range(
@@ -20,6 +22,10 @@ STARTUP, INPUT, COPY, FORWARD, BACKWARD, OPTIMIZER, DEVICE_WAIT, COMPILE, VALIDA
 
 # Where the training thread is, seen from the last boundary.
 _START, _BATCH, _AFTER_BACKWARD, _AFTER_STEP, _ELSEWHERE = range(5)
+
+# What happens inside another phase and is taken from it.
+INSIDE = (COPY, DEVICE_WAIT, COMPILE, CHECKPOINT)
+NOTHING = (0,) * len(PHASES)
 
 SAMPLE_EVERY = 8  # steps between those whose copies are timed on the device too
 
@@ -30,9 +36,14 @@ class StepClock:
     """Totals in nanoseconds, fed by the hooks of one training thread."""
 
     def __init__(self, began: int, window: Window) -> None:
+        self.began = began
+        self._window = window
+        self.start_over()
+
+    def start_over(self) -> None:
+        """As new, for the hooks that hold it: a forked child has nothing of its parent's account."""
         self.off = False
         self.owner = threading.main_thread().ident
-        self.began = began
         self.totals = [0] * len(PHASES)
         self.steps = 0
         self.samples = 0
@@ -46,54 +57,75 @@ class StepClock:
         self.sampling = False
         self.copy_device_ns = 0
         self.copy_host_ns = 0
-        self._window = window
-        self._next_window = began
+        self.in_backward = False
+        self.needs_steps = False  # backward passes alone do not make it a training that is told of
+        self._next_window = self.began
         self._state = _START
-        self._mark = began
-        self._input = 0  # loader time whose batch has not shown yet whether it is trained on
-        self._size = 0
-        self._use: LoaderUse | None = None  # the loader that the batch in hand came from
-        self._copy = 0  # since the mark, inside the running phase
-        self._wait = 0
-        self._compile = 0
-        self._round: set[int] = set()  # optimizers that have stepped since the step began
+        self._mark = self.began
+        self._hand = Hand()
+        self._inside = [0] * len(PHASES)  # since the mark, inside the running phase: copies, waits and the like
+        self._any_inside = False
+        self._rounds = Rounds()
         self._stepping = 0  # the optimizer inside whose step we are, and how deep
         self._depth = 0
 
     # -- boundaries ----------------------------------------------------------------------------------------------
 
-    def fetched(self, began: int, ended: int, size: int, use: LoaderUse | None = None) -> None:
+    def fetched(self, began: int, ended: int, size: int, use: LoaderUse | None = None, source: int = 0) -> None:
+        """`source` is the dataset's number."""
         self._stepping = 0  # a step that raised never said that it ended
         self._leave(began)
-        self._input += ended - began
-        self._size = size
-        self._use = use
+        hand = self._hand
+        account = hand.accounts.get(source) or hand.account(source)
+        account.use = use
+        account.input += ended - began
+        account.samples += size
+        if not account.pending:
+            hand.waiting += 1
+        account.pending += 1
+        hand.current = account
         self._state = _BATCH
         self._mark = ended
 
-    def loader_started(self, began: int, ended: int) -> None:
+    def loader_started(self, began: int, ended: int, source: int = 0, alive: Callable[[], Any] | None = None) -> None:
+        """`alive` gives the iterator while somebody holds it."""
         self._leave(began)
-        self._input += ended - began
-        self._state = _ELSEWHERE
-        self._mark = ended
+        account = self._hand.account(source)
+        for other in self._hand.accounts.values():
+            if other is account or other.ended or self._hand.full():
+                self._settle(other)
+        self._hand.tidy(source)
+        account.begin(alive)
+        account.input = ended - began
+        self._back_to_hand(ended)
 
-    def exhausted(self, began: int, ended: int) -> None:
+    def exhausted(self, began: int, ended: int, source: int = 0) -> None:
         """The loader had no further batch: what it cost goes with what its batches were for."""
-        phase = VALIDATION if self._state == _BATCH else INPUT
         self._leave(began)
-        self.totals[phase] += ended - began + self._input
-        self._input = 0
-        self._state = _ELSEWHERE
-        self._mark = ended
+        account = self._hand.account(source)
+        account.ended = True
+        account.input += ended - began
+        if account.trained and account.pending:
+            self._hand.current = account  # it was fetched ahead, and is trained on now
+        else:
+            self._settle(account)
+        self._back_to_hand(ended)
 
     def backward_began(self, now: int) -> None:
-        self._train_on_batch(now)
+        self.in_backward = True
+        if self._state == _START:
+            self._give(now, STARTUP)
+        else:
+            self._give(now, FORWARD)
+            self._train_on_batch()
 
     def backward_ended(self, now: int) -> None:
+        self.in_backward = False
         self._give(now, BACKWARD)
         self.backwards += 1
         self._state = _AFTER_BACKWARD
-        if now >= self._next_window:  # here and not only at steps: some scripts update their parameters by hand
+        # Here and not only at steps: some scripts update their parameters by hand.
+        if now >= self._next_window and (self.steps or not self.needs_steps):
             self.write_window(now)
 
     def step_began(self, now: int, optimizer: int) -> None:
@@ -102,12 +134,15 @@ class StepClock:
             return
         self._stepping = optimizer
         self._depth = 0
-        if self._state == _AFTER_BACKWARD:
+        if self.in_backward:
+            self._give(now, BACKWARD)  # one optimizer per parameter, stepped as soon as its gradient is there
+        elif self._state == _AFTER_BACKWARD:
             self._give(now, OPTIMIZER)
+        elif self._state == _START:
+            self._give(now, STARTUP)
+            self._state = _ELSEWHERE
         else:
-            # No backward pass yet: the step runs a closure (L-BFGS, Lightning), which holds it.
-            self._train_on_batch(now)
-        self._state = _ELSEWHERE
+            self._give(now, FORWARD)  # no backward pass yet: the step runs a closure (L-BFGS, Lightning), which holds it
 
     def step_ended(self, now: int, optimizer: int) -> None:
         if self._depth and self._stepping == optimizer:
@@ -115,37 +150,42 @@ class StepClock:
             return
         self._stepping = 0
         self._give(now, OPTIMIZER)
+        if self._state == _BATCH and not self.in_backward:
+            self._train_on_batch()  # without a backward pass: the gradients came by another way
         self._state = _AFTER_STEP
-        if self._round and optimizer not in self._round:
-            self._round.add(optimizer)  # a further optimizer of the same step (GAN, one per layer)
-            return
-        self._round = {optimizer}
-        self.steps += 1
-        self.sampling = self.steps % SAMPLE_EVERY == 0
-        if self.steps == WARM_STEPS:
-            self.warm = {"samples": self.samples, "phases": list(self.totals)}
+        self.stepped(optimizer)
         if now >= self._next_window:
             self.write_window(now)
 
-    def saved(self, began: int, ended: int) -> None:
-        self._leave(began)
-        self.totals[CHECKPOINT] += ended - began
-        self._state = _ELSEWHERE
-        self._mark = ended
+    def stepped(self, optimizer: int) -> None:
+        """Counts alone, and no time: on a GPU a step inside the backward pass is taken by a thread of torch's."""
+        steps = self._rounds.count(optimizer, self.steps)
+        if steps != self.steps:
+            self.steps = steps
+            self.sampling = steps % SAMPLE_EVERY == 0
+            if steps == WARM_STEPS:
+                self.warm = {"samples": self.samples, "phases": list(self.totals)}
 
     # -- inside a phase ------------------------------------------------------------------------------------------
 
     def copied(self, nanoseconds: int) -> None:
         if self._state != _START:  # moving the model over belongs to the start-up
-            self._copy += nanoseconds
+            self._inside[COPY] += nanoseconds
+            self._any_inside = True
 
     def waited(self, nanoseconds: int) -> None:
         if self._state != _START:
-            self._wait += nanoseconds
+            self._inside[DEVICE_WAIT] += nanoseconds
+            self._any_inside = True
 
     def compiled(self, nanoseconds: int) -> None:
         if self._state != _START:
-            self._compile += nanoseconds
+            self._inside[COMPILE] += nanoseconds
+            self._any_inside = True
+
+    def saved(self, began: int, ended: int) -> None:
+        self._inside[CHECKPOINT] += ended - began
+        self._any_inside = True
 
     # -- the journal ---------------------------------------------------------------------------------------------
 
@@ -156,45 +196,85 @@ class StepClock:
 
     def finish(self, now: int) -> None:
         self._leave(now)
-        self._mark = now
+        for account in self._hand.accounts.values():
+            self._settle(account)
         self.off = True
 
     # -- how time is given away ----------------------------------------------------------------------------------
 
     def _give(self, now: int, phase: int) -> None:
         """The time since the mark, less the copies and waits inside it, is `phase`'s."""
-        totals = self.totals
-        totals[phase] += now - self._mark - self._copy - self._wait - self._compile
-        totals[COPY] += self._copy
-        totals[DEVICE_WAIT] += self._wait
-        totals[COMPILE] += self._compile
-        self._copy = self._wait = self._compile = 0
+        self.totals[phase] += now - self._mark
         self._mark = now
+        if self._any_inside:
+            for kind in INSIDE:
+                self.totals[kind] += self._inside[kind]
+                self.totals[phase] -= self._inside[kind]
+            self._forget_inside()
+
+    def _forget_inside(self) -> None:
+        self._inside[:] = NOTHING
+        self._any_inside = False
 
     def _leave(self, now: int) -> None:
         """A boundary that is not part of training on the batch in hand."""
+        current = self._hand.current
         if self._state == _START:
             self._give(now, STARTUP)
-        elif self._state == _BATCH:
-            self.totals[VALIDATION] += self._input + now - self._mark
-            self._input = self._copy = self._wait = self._compile = 0
-            self.validation_batches += 1
+        elif self._state == _BATCH and current is not None:
+            # Forward or validation: that will show. It keeps its copies and waits, but not its checkpoints.
+            saving = self._inside[CHECKPOINT]
+            current.between += now - self._mark - saving
+            self._mark = now
+            if self._any_inside:
+                self.totals[CHECKPOINT] += saving
+                self._forget_inside()
         else:
             self._give(now, UNEXPLAINED)
 
-    def _train_on_batch(self, now: int) -> None:
-        """The batch in hand, if any, proves to be trained on: what led here was forward."""
-        if self._state == _START:
-            self._give(now, STARTUP)
-            return
-        self._give(now, FORWARD)
-        if self._state == _BATCH:
-            self.totals[INPUT] += self._input
-            if self._use is not None:
-                self._use.wait += self._input
-                self._use.batches += 1
-            self._input = 0
-            self.batches += 1
-            self.samples += self._size
-            if not self._size:
-                self.unsized_batches += 1
+    def _back_to_hand(self, now: int) -> None:
+        """After a loader began or ended: the batch that was fetched before, if there is one, is in hand again."""
+        self._state = _BATCH if self._hand.look() else _ELSEWHERE
+        self._mark = now
+
+    def _train_on_batch(self) -> None:
+        """The batch in hand, if any, proves to be trained on."""
+        hand = self._hand
+        if hand.waiting == 1 and hand.current is not None and hand.current.pending:
+            self._take(hand.current)
+        elif hand.waiting:
+            chosen = hand.to_train_on()
+            for account in hand.accounts.values():
+                if account in chosen:
+                    self._take(account)
+                elif account.pending:
+                    self._settle(account)
+
+    def _take(self, account: Account) -> None:
+        pending = account.pending
+        size = account.samples // pending  # sizes are known as a sum, and the sum comes out right
+        account.samples -= size
+        account.pending = pending - 1
+        if pending == 1:
+            self._hand.waiting -= 1
+        account.trained = account.known = True
+        self.totals[INPUT] += account.input
+        self.totals[FORWARD] += account.between
+        if account.use is not None:
+            account.use.wait += account.input
+            account.use.batches += 1
+        account.input = account.between = 0
+        self.batches += 1
+        self.samples += size
+        if not size:
+            self.unsized_batches += 1
+
+    def _settle(self, account: Account) -> None:
+        """What is left in the account is not trained on any more."""
+        if account.pending and not account.trained:
+            self.totals[VALIDATION] += account.input + account.between
+            self.validation_batches += account.pending
+        else:
+            self.totals[INPUT] += account.input
+            self.totals[UNEXPLAINED] += account.between
+        self._hand.drop(account)

@@ -23,7 +23,9 @@ class Agent:
     def __init__(self, job: dict[str, Any]) -> None:
         now = perf_counter_ns()
         self.pid = os.getpid()
-        self.journal = wire.Journal(job["run_dir"], self.pid)
+        self.forked = False
+        self.run_dir = job["run_dir"]
+        self.journal = wire.Journal(self.run_dir, self.pid)
         began = now - max(0, int((time() - job["spawned"]) * 1e9))
         self.clock = StepClock(began, self._write_window)
         self.patches = Patches()
@@ -54,18 +56,30 @@ class Agent:
             clock = self.clock
             worth_telling = clock.steps or clock.backwards or clock.batches or clock.validation_batches
             clock.finish(now)
+            if self._has_no_say():
+                return
             if worth_telling or (self.torch and not is_multiprocessing_child()):
                 self._write_window(clock, now)
                 self.journal.write("end", ended=time())
         except Exception as error:
             guard.fault("finish", error)
 
-    def silence(self) -> None:
-        """In a forked child (a loader's worker): it runs the user's code, not the user's loop."""
-        self.clock.off = True
-        self.journal.forget()
+    def after_fork(self) -> None:
+        """In a forked child: mostly a loader's worker, which stays silent; one that takes steps has its own account."""
+        self.pid = os.getpid()
+        self.forked = True
+        self.told = False
+        self.journal = wire.Journal(self.run_dir, self.pid)
+        self.clock.start_over()
+        self.clock.needs_steps = True
+
+    def _has_no_say(self) -> bool:
+        """A loader's worker runs the user's code, not the user's loop; and so does a forked child without a step."""
+        return is_loader_worker() or (self.forked and not self.clock.steps)
 
     def _write_window(self, clock: StepClock, now: int) -> None:
+        if self._has_no_say():
+            return
         try:
             self._introduce()
             self.journal.write("window", t=now - clock.began, **totals_of(clock))
@@ -76,6 +90,8 @@ class Agent:
     def _introduce(self) -> None:
         if not self.told:
             self.told = True
+            if self.forked:
+                self._finish_with_multiprocessing()
             self.journal.write(
                 "process",
                 wire=wire.WIRE_VERSION,
@@ -86,9 +102,16 @@ class Agent:
                 torch=self.torch,
             )
 
+    def _finish_with_multiprocessing(self) -> None:
+        """Its forked children leave by `os._exit`, without Python's exit handlers but with its own."""
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None and is_multiprocessing_child():
+            util.Finalize(None, self.finish, exitpriority=-1000)
+
     def _write_fault(self, where: str, text: str) -> None:
-        self._introduce()
-        self.journal.write("fault", where=where, text=text)
+        if not self._has_no_say():
+            self._introduce()
+            self.journal.write("fault", where=where, text=text)
 
 
 def install(torch: Any, clock: StepClock, patches: Patches) -> None:
@@ -133,6 +156,11 @@ def version_of(torch: Any) -> tuple[int, ...]:
     return tuple(int(part) for part in str(torch.__version__).split("+")[0].split(".")[:2] if part.isdigit())
 
 
+def is_loader_worker() -> bool:
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return getattr(worker, "_worker_info", None) is not None
+
+
 def is_multiprocessing_child() -> bool:
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
@@ -145,5 +173,5 @@ def begin() -> None:
     agent = Agent(job)
     atexit.register(agent.finish)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=agent.silence)
+        os.register_at_fork(after_in_child=agent.after_fork)
     after_import("torch", agent.torch_imported)

@@ -61,16 +61,28 @@ class Journal:
     def __init__(self, folder: str, pid: int) -> None:
         self._path = os.path.join(folder, journal_name(pid))
         self._descriptor: int | None = None
+        self._identity = (0, 0)
 
     def write(self, kind: str, **fields: Any) -> None:
-        if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         line = json.dumps({"kind": kind, **fields}, separators=(",", ":"), ensure_ascii=True)
-        os.write(self._descriptor, line.encode("ascii") + b"\n")
+        os.write(self._open(), line.encode("ascii") + b"\n")
 
-    def forget(self) -> None:
-        """In a forked child: the file is the parent's."""
-        self._descriptor = None
+    def _open(self) -> int:
+        """Ours and nobody else's: a script that closes every descriptor may have a file of its own under our number."""
+        if self._descriptor is not None:
+            try:
+                if _identity_of(self._descriptor) == self._identity:
+                    return self._descriptor
+            except OSError:
+                pass
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._identity = _identity_of(self._descriptor)
+        return self._descriptor
+
+
+def _identity_of(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def parse_journal(text: str) -> list[dict[str, Any]]:

@@ -2,7 +2,10 @@
 
 import random
 
+import pytest
+
 from _flatout_agent.clock import StepClock
+from _flatout_agent.identities import Identities
 from _flatout_agent.wire import PHASES
 
 
@@ -89,6 +92,147 @@ def test_several_optimizers_are_one_step_a_round():
     assert clock.steps == 2
 
 
+@pytest.mark.parametrize(
+    ("order", "steps"),
+    [
+        ("AAAA", 4),
+        ("ABABAB", 3),
+        ("ABCABC", 2),
+        ("AAAAAB" * 3, 3),  # five steps of the critic to one of the generator
+        ("ABBABB", 2),
+        ("AB", 1),
+        ("AAABBBCCC", 9),  # one optimizer after another: folds, stages
+        ("A" * 40 + "AB" * 5, 45),  # first one alone, then both in turn
+        ("AB" * 5 + "A" * 40, 45),
+        ("AB" * 5 + "CCCC", 9),
+        ("A" * 20 + "B" * 20 + "A" * 20 + "B" * 20, 80),  # an epoch of each in turn
+    ],
+)
+def test_the_step_is_what_repeats(order, steps):
+    clock, _ = new_clock()
+    for now, optimizer in enumerate(order):
+        clock.step_began(now * 10, ord(optimizer))
+        clock.step_ended(now * 10 + 5, ord(optimizer))
+    assert clock.steps == steps
+
+
+def test_a_number_is_never_given_twice():
+    class Thing:
+        pass
+
+    identities, numbers = Identities(), []
+    for _ in range(5):
+        thing = Thing()  # mostly where the one before it was
+        numbers.append(identities.of(thing))
+        assert identities.of(thing) == numbers[-1]
+        del thing
+    assert len(set(numbers)) == 5
+    assert not identities._numbers
+    items = [1, 2]  # knows no weak references
+    assert identities.of(items) == identities.of(items)
+
+
+def steps_of(clock, now, backwards=1):
+    for _ in range(backwards):
+        clock.backward_began(now + 1)
+        clock.backward_ended(now + 2)
+    clock.step_began(now + 3, 1)
+    clock.step_ended(now + 4, 1)
+
+
+def test_a_batch_fetched_ahead_is_trained_on():
+    """Accelerate's way, the last batch smaller."""
+    clock, _ = new_clock()
+    clock.loader_started(0, 5, 1)
+    clock.fetched(10, 14, 4, None, 1)
+    for now, size in ((20, 4), (30, 4), (40, 1)):
+        clock.fetched(now, now + 4, size, None, 1)
+        steps_of(clock, now + 4)
+    clock.exhausted(50, 52, 1)
+    steps_of(clock, 60)
+    clock.finish(70)
+    assert (clock.steps, clock.samples, clock.batches, clock.validation_batches) == (4, 13, 4, 0)
+    assert phases(clock)["input"] == 5 + 4 * 4 + 2
+    assert "validation" not in phases(clock)
+
+
+def test_batches_fetched_for_an_accumulated_step():
+    """Transformers' way: as many as it accumulates, and then a backward pass for each."""
+    clock, _ = new_clock()
+    for start in (0, 100):
+        for now in range(start, start + 40, 10):
+            clock.fetched(now, now + 5, 2)
+        steps_of(clock, start + 50, backwards=4)
+    assert (clock.steps, clock.samples, clock.batches) == (2, 16, 8)
+
+
+def test_two_loaders_read_in_step():
+    clock, _ = new_clock()
+    for start in (0, 50, 100):
+        clock.fetched(start, start + 10, 3, None, 1)
+        clock.fetched(start + 10, start + 20, 7, None, 2)
+        steps_of(clock, start + 20)
+    clock.finish(150)
+    assert (clock.steps, clock.samples, clock.batches) == (3, 30, 6)
+    assert phases(clock)["input"] == 60
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_evaluation_with_a_batch_in_hand(whole):
+    """Also in the first step, when nothing is known yet of either loader, and where it is broken off."""
+    clock, _ = new_clock()
+    for start in (0, 100):
+        clock.fetched(start, start + 10, 4, None, 1)
+        clock.loader_started(start + 10, start + 12, 2)
+        for now in (20, 30, 40):
+            clock.fetched(start + now, start + now + 5, 9, None, 2)
+        if whole:
+            clock.exhausted(start + 50, start + 51, 2)
+        clock.saved(start + 55, start + 59)
+        steps_of(clock, start + 60)
+    clock.finish(200)
+    assert (clock.steps, clock.samples, clock.validation_batches) == (2, 8, 6)
+    assert phases(clock)["checkpoint"] == 8
+    assert phases(clock)["input"] == 20
+
+
+def test_a_look_at_the_data_is_not_training():
+    clock, _ = new_clock()
+    clock.loader_started(0, 1, 2)
+    clock.fetched(1, 2, 5, None, 2)
+    clock.loader_started(10, 11, 1, lambda: "held by its loop")
+    clock._hand.accounts[2].alive = lambda: None  # nobody holds the other one's iterator
+    clock.fetched(11, 12, 4, None, 1)
+    steps_of(clock, 20)
+    assert (clock.samples, clock.validation_batches) == (4, 1)
+
+
+def test_steps_inside_the_backward_pass():
+    """One optimizer per parameter: the batch counts once, and the time between two steps is backward."""
+    clock, _ = new_clock()
+    for start in (0, 100):
+        clock.fetched(start, start + 10, 4)
+        clock.backward_began(start + 20)
+        for now, optimizer in ((30, 1), (40, 2)):
+            clock.step_began(start + now, optimizer)
+            clock.step_ended(start + now + 5, optimizer)
+        clock.backward_ended(start + 50)
+    assert (clock.steps, clock.samples, clock.backwards) == (2, 8, 2)
+    assert (phases(clock)["backward"], phases(clock)["optimizer"]) == (40, 20)
+
+
+def test_a_new_dataset_each_epoch_does_not_fill_the_memory():
+    clock, _ = new_clock()
+    for epoch in range(1000):
+        clock.loader_started(epoch * 100, epoch * 100 + 1, epoch)
+        clock.fetched(epoch * 100 + 2, epoch * 100 + 3, 4, None, epoch)
+        steps_of(clock, epoch * 100 + 10)
+    clock.finish(100_000)
+    assert clock.samples == 4000
+    assert len(clock._hand.accounts) < 100
+    assert sum(clock.totals) == 100_000
+
+
 def test_start_up_holds_the_models_own_copies():
     clock, _ = new_clock()
     clock.copied(50)
@@ -124,11 +268,11 @@ def test_phases_add_up_whatever_happens():
         for _ in range(60):
             event = chance.randrange(9)
             if event == 0:
-                clock.fetched(later(), later(), chance.randrange(5))
+                clock.fetched(later(), later(), chance.randrange(5), None, chance.randrange(3))
             elif event == 1:
-                clock.loader_started(later(), later())
+                clock.loader_started(later(), later(), chance.randrange(3))
             elif event == 2:
-                clock.exhausted(later(), later())
+                clock.exhausted(later(), later(), chance.randrange(3))
             elif event == 3:
                 clock.backward_began(later())
                 clock.backward_ended(later())
@@ -144,4 +288,4 @@ def test_phases_add_up_whatever_happens():
                 (clock.copied if event == 7 else clock.waited)(spent)
         clock.finish(later())
         assert min(clock.totals) >= 0
-        assert sum(clock.totals) + clock._input == now
+        assert sum(clock.totals) == now

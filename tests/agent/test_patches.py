@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 import time
 
 import pytest
@@ -123,3 +124,20 @@ def test_user_errors_pass_through(installed):
         torch.zeros(1).sum().backward()
     with pytest.raises(RuntimeError):
         torch.zeros(3).item()
+
+
+def test_steps_inside_the_backward_pass_taken_by_another_thread(installed):
+    """As on a GPU, where torch runs the backward pass in threads of its own: the training stays the script's thread's."""
+    net = torch.nn.Linear(2, 2)
+    optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in net.parameters()}
+
+    def step_elsewhere(parameter):
+        thread = threading.Thread(target=optimizers[parameter].step)
+        thread.start()
+        thread.join()
+
+    for parameter in net.parameters():
+        parameter.register_post_accumulate_grad_hook(step_elsewhere)
+    for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 2)), batch_size=2):
+        net(x).sum().backward()
+    assert (installed.steps, installed.samples, installed.owner) == (4, 8, threading.get_ident())

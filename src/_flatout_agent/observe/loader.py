@@ -6,10 +6,12 @@ import os
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
+from weakref import ref
 
 from _flatout_agent.batch import size_of
 from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
+from _flatout_agent.identities import Identities
 from _flatout_agent.loaders import calling_line
 from _flatout_agent.patch import Patches, dress
 
@@ -19,13 +21,14 @@ def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
 
     # The iterator's base class, not `DataLoader.__iter__`'s result: identity, persistent workers and subclasses stay.
     iterator = dataloader._BaseDataLoaderIter
-    patches.put(iterator, "__next__", _timed_next(iterator.__next__, clock))
-    patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, clock))
+    source = _source_of(Identities())
+    patches.put(iterator, "__next__", _timed_next(iterator.__next__, clock, source))
+    patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, clock, source))
     folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     patches.put(dataloader.DataLoader, "__init__", _noted_init(dataloader.DataLoader.__init__, clock, folder))
 
 
-def _timed_next(original: Any, clock: StepClock) -> Any:
+def _timed_next(original: Any, clock: StepClock, source: Any) -> Any:
     def __next__(self: Any) -> Any:
         if clock.off or get_ident() != clock.owner:
             if not clock.off:
@@ -35,11 +38,15 @@ def _timed_next(original: Any, clock: StepClock) -> Any:
         try:
             batch = original(self)
         except BaseException:
-            _guarded(clock.exhausted, began, perf_counter_ns())
+            ended = perf_counter_ns()
+            try:
+                clock.exhausted(began, ended, source(self))
+            except Exception as error:
+                fault("loader.exhausted", error)
             raise
         ended = perf_counter_ns()
         try:
-            clock.fetched(began, ended, size_of(batch), clock.loaders.use_of(self))
+            clock.fetched(began, ended, size_of(batch), clock.loaders.use_of(self), source(self))
         except Exception as error:
             fault("loader.next", error)
         return batch
@@ -47,14 +54,15 @@ def _timed_next(original: Any, clock: StepClock) -> Any:
     return dress(__next__, original)
 
 
-def _timed_iter(original: Any, clock: StepClock) -> Any:
+def _timed_iter(original: Any, clock: StepClock, source: Any) -> Any:
     def __iter__(self: Any) -> Any:
         if clock.off or get_ident() != clock.owner:
             return original(self)
         began = perf_counter_ns()
         iterator = original(self)
-        _guarded(clock.loader_started, began, perf_counter_ns())
+        ended = perf_counter_ns()
         try:
+            clock.loader_started(began, ended, source(iterator), ref(iterator))
             clock.loaders.started(self, iterator)
         except Exception as error:
             fault("loader.started", error)
@@ -75,8 +83,10 @@ def _noted_init(original: Any, clock: StepClock, torch_folder: str) -> Any:
     return dress(__init__, original)
 
 
-def _guarded(boundary: Any, began: int, ended: int) -> None:
-    try:
-        boundary(began, ended)
-    except Exception as error:
-        fault("loader", error)
+def _source_of(identities: Identities) -> Any:
+    """The number of an iterator's dataset: it stays from epoch to epoch, and tells training from validation."""
+
+    def source(iterator: Any) -> int:
+        return identities.of(getattr(iterator, "_dataset", iterator))
+
+    return source

@@ -8,6 +8,7 @@ from typing import Any
 
 from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
+from _flatout_agent.identities import Identities
 from _flatout_agent.patch import Patches, dress
 
 
@@ -19,30 +20,42 @@ def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
     # `Tensor.backward` calls `torch.autograd.backward` by name, so this one place sees both.
     patches.put(torch.autograd, "backward", _timed_backward(torch.autograd.backward, clock, is_compiling))
 
+    # Public and global: every optimizer, the user's own subclasses included.
+    number = Identities().of
+    patches.on_take_off(optimizer.register_optimizer_step_pre_hook(_began_hook(clock, number, is_compiling)).remove)
+    patches.on_take_off(optimizer.register_optimizer_step_post_hook(_ended_hook(clock, number, is_compiling)).remove)
+
+
+def _began_hook(clock: StepClock, number: Any, is_compiling: Any) -> Any:
     def step_began(stepping: Any, args: Any, kwargs: Any) -> None:
         if is_compiling() or clock.off:
             return
         now = perf_counter_ns()
         try:
             if get_ident() != clock.owner:
-                if clock.steps:
+                if clock.steps or clock.in_backward:
                     return
                 clock.owner = get_ident()  # training runs in a thread of the script's own
-            clock.step_began(now, id(stepping))
+            clock.step_began(now, number(stepping))
         except Exception as error:
             fault("steps.began", error)
 
+    return step_began
+
+
+def _ended_hook(clock: StepClock, number: Any, is_compiling: Any) -> Any:
     def step_ended(stepping: Any, args: Any, kwargs: Any) -> None:
-        if is_compiling() or clock.off or get_ident() != clock.owner:
+        if is_compiling() or clock.off:
             return
         try:
-            clock.step_ended(perf_counter_ns(), id(stepping))
+            if get_ident() == clock.owner:
+                clock.step_ended(perf_counter_ns(), number(stepping))
+            elif clock.in_backward:
+                clock.stepped(number(stepping))  # inside the backward pass, in a thread of torch's
         except Exception as error:
             fault("steps.ended", error)
 
-    # Public and global: every optimizer, the user's own subclasses included.
-    patches.on_take_off(optimizer.register_optimizer_step_pre_hook(step_began).remove)
-    patches.on_take_off(optimizer.register_optimizer_step_post_hook(step_ended).remove)
+    return step_ended
 
 
 def compiling_test(torch: Any) -> Any:
@@ -51,14 +64,10 @@ def compiling_test(torch: Any) -> Any:
 
 
 def _timed_backward(original: Any, clock: StepClock, is_compiling: Any) -> Any:
-    inside = False
-
     def backward(*args: Any, **kwargs: Any) -> Any:
-        nonlocal inside
         # Reentrant checkpointing calls it again from inside: the outermost call holds the rest.
-        if is_compiling() or clock.off or inside or get_ident() != clock.owner:
+        if is_compiling() or clock.off or clock.in_backward or get_ident() != clock.owner:
             return original(*args, **kwargs)
-        inside = True
         try:
             clock.backward_began(perf_counter_ns())
         except Exception as error:
@@ -66,7 +75,6 @@ def _timed_backward(original: Any, clock: StepClock, is_compiling: Any) -> Any:
         try:
             return original(*args, **kwargs)
         finally:
-            inside = False
             try:
                 clock.backward_ended(perf_counter_ns())
             except Exception as error:

@@ -140,7 +140,9 @@ class CopySampler:
     def before(self) -> Any:
         try:
             cuda = self._cuda
-            if not cuda.is_initialized() or cuda.is_current_stream_capturing() or len(self._pending) >= self.MOST_PENDING:
+            if not cuda.is_initialized():
+                return None  # a forked child, too: the events of its parent are not its own
+            if cuda.is_current_stream_capturing() or len(self._pending) >= self.MOST_PENDING:
                 self._resolve()
                 return None
             return self._record()
