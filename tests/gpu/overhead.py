@@ -1,14 +1,16 @@
 """What the agent costs a real training, interleaved inside one process: overhead.py SECONDS OUT.json
 
-`examples/behavior.py` trains as it is. Every BLOCK steps the device is synchronised and the agent is put on or taken
-off: off on on off, again and again. The blocks are short because a shared machine's speed wanders by several per cent
-within a second: neighbours wander together. Each four gives one observation, the log of the ratio of its on- to its
-off-time; the estimate is their mean without the most extreme twentieth at either end (one hiccup would drown half a
-per cent), the interval a bootstrap of that estimate. The ratio of the plain sums is given beside it.
+`examples/behavior.py` trains as it is. Between blocks of BLOCK steps the agent is put on or lifted: off on on off, again
+and again; one step after each switch is not timed, because a change to the tensor class empties Python's caches for it,
+which happens to a user once and not every few steps. The blocks are short because a shared machine's speed wanders by
+several per cent within a second: neighbours wander together. Each four gives one observation, the log of the ratio of
+its on- to its off-time; the estimate is their mean without the most extreme twentieth at either end (one hiccup would
+drown half a per cent), the interval a bootstrap of that estimate. The ratio of the plain sums is given beside it.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import random
@@ -27,7 +29,8 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from _flatout_agent.start import Agent, install
 
-BLOCK = 3
+SETTLE = 1
+BLOCK = 4
 WARM = 40  # blocks left out at the start
 PATTERN = (False, True, True, False)
 
@@ -58,6 +61,8 @@ class Blocks:
         batches = iter(self.loader)
         while time.perf_counter() < self.end:
             self.switch(PATTERN[len(self.blocks) % 4])
+            for _ in range(SETTLE):
+                yield next(batches)
             synchronize()
             began = time.perf_counter()
             for _ in range(BLOCK):
@@ -71,6 +76,7 @@ class Blocks:
         elif self.on and not wanted:
             self.agent.patches.take_off()
         self.on = wanted
+        gc.collect(0)  # what the switch left behind is not the next block's
 
 
 def measure(seconds: float) -> list[tuple[bool, float]]:

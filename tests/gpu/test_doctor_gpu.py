@@ -56,18 +56,38 @@ def test_driver_library_hidden(tmp_path):
     assert found["root_cause"]["name"] == "driver-library-missing", found
 
 
-def test_two_cudnns(flatout, tmp_path):
-    """A second cuDNN, earlier on LD_LIBRARY_PATH than torch's own."""
+def test_two_cudnns(flatout):
+    """Parts of another cuDNN release, earlier on LD_LIBRARY_PATH than torch's own: they do not fit each other."""
+    other = os.environ.get("FLATOUT_TEST_OTHER_CUDNN")
+    if not other:
+        pytest.skip("FLATOUT_TEST_OTHER_CUDNN names no folder with libcudnn*.so of another release")
+    found = verdict(flatout, LD_LIBRARY_PATH=f"{other}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+    print(json.dumps(found["root_cause"]), json.dumps(found["findings"]))
+    assert found["root_cause"]["name"] == "library-shadowing", found
+    assert other in json.dumps(found["root_cause"]["evidence"])
+
+
+def test_the_same_cudnn_twice_is_harmless(flatout, tmp_path):
     own = glob.glob(f"{sys.prefix}/lib/python3*/site-packages/nvidia/cudnn/lib/*.so*")
     if not own:
         pytest.skip("torch's cuDNN is not a package of its own here")
-    other = tmp_path / "cudnn"
-    other.mkdir()
     for path in own:
-        shutil.copy(path, other)
-    found = verdict(flatout, LD_LIBRARY_PATH=f"{other}:{os.environ.get('LD_LIBRARY_PATH', '')}")
-    print(json.dumps(found["root_cause"]), json.dumps(found["findings"]))
-    assert "library-shadowing" in [finding["name"] for finding in found["findings"]], found
+        shutil.copy(path, tmp_path)
+    assert verdict(flatout, LD_LIBRARY_PATH=f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")["healthy"]
+
+
+def test_a_torch_without_cuda(flatout):
+    """The user's interpreter has a CPU build, on a machine with a working GPU."""
+    other = os.environ.get("FLATOUT_TEST_CPU_PYTHON")
+    if not other:
+        pytest.skip("FLATOUT_TEST_CPU_PYTHON names no interpreter with a torch without CUDA")
+    ended = flatout("doctor", "--json", "--python", other)
+    found = json.loads(ended.stdout)
+    print(json.dumps(found["root_cause"], indent=1))
+    assert found["root_cause"]["name"] == "cpu-only-wheel", found
+    assert ended.returncode == 1
+    assert other in json.dumps(found["root_cause"]["fix"])
+    assert found["layers"]["driver"]["status"] == "ok"
 
 
 def test_library_face_on_the_gpu():
