@@ -1,15 +1,12 @@
 """The step clock: every moment of the training thread belongs to one phase, and only one.
 
-Hooks call in at boundaries (a batch arrived, a backward pass began, a step ended). The time since the last boundary
-is given to the phase that this boundary reveals: what came before a backward pass was forward; what a loader gave
-without a backward pass was validation. So the phases add up to the wall time by construction.
-Nothing here synchronises, prints or allocates per step.
+It is told of boundaries (a batch arrived, a backward pass began, a step ended). The time since the last boundary is
+given to the phase that this boundary reveals: what came before a backward pass was forward; what a loader gave without
+a backward pass was validation. So the phases add up to the wall time by construction. It looks at no clock itself: the
+hooks note the time on a tape, and it is read later.
 """
 
 from __future__ import annotations
-
-import threading
-from typing import Any, Callable
 
 from _flatout_agent.hand import Account, Hand
 from _flatout_agent.loaders import Loaders, LoaderUse
@@ -27,23 +24,16 @@ _START, _BATCH, _AFTER_BACKWARD, _AFTER_STEP, _ELSEWHERE = range(5)
 INSIDE = (COPY, DEVICE_WAIT, COMPILE, CHECKPOINT)
 NOTHING = (0,) * len(PHASES)
 
-SAMPLE_EVERY = 8  # steps between those whose copies are timed on the device too
-
-Window = Callable[["StepClock", int], None]
-
 
 class StepClock:
-    """Totals in nanoseconds, fed by the hooks of one training thread."""
+    """Totals in nanoseconds, of one training thread."""
 
-    def __init__(self, began: int, window: Window) -> None:
+    def __init__(self, began: int) -> None:
         self.began = began
-        self._window = window
         self.start_over()
 
     def start_over(self) -> None:
         """As new, for the hooks that hold it: a forked child has nothing of its parent's account."""
-        self.off = False
-        self.owner = threading.main_thread().ident
         self.totals = [0] * len(PHASES)
         self.steps = 0
         self.samples = 0
@@ -54,12 +44,9 @@ class StepClock:
         self.foreign_batches = 0
         self.warm: dict[str, object] | None = None
         self.loaders = Loaders()
-        self.sampling = False
         self.copy_device_ns = 0
         self.copy_host_ns = 0
         self.in_backward = False
-        self.needs_steps = False  # backward passes alone do not make it a training that is told of
-        self._next_window = self.began
         self._state = _START
         self._mark = self.began
         self._hand = Hand()
@@ -71,13 +58,11 @@ class StepClock:
 
     # -- boundaries ----------------------------------------------------------------------------------------------
 
-    def fetched(self, began: int, ended: int, size: int, use: LoaderUse | None = None, source: int = 0) -> None:
-        """`source` is the dataset's number."""
+    def fetched(self, began: int, ended: int, size: int, iterator: int = 0) -> None:
         self._stepping = 0  # a step that raised never said that it ended
         self._leave(began)
         hand = self._hand
-        account = hand.accounts.get(source) or hand.account(source)
-        account.use = use
+        account = hand.of_iterator.get(iterator) or hand.account(iterator, iterator)
         account.input += ended - began
         account.samples += size
         if not account.pending:
@@ -87,22 +72,30 @@ class StepClock:
         self._state = _BATCH
         self._mark = ended
 
-    def loader_started(self, began: int, ended: int, source: int = 0, alive: Callable[[], Any] | None = None) -> None:
-        """`alive` gives the iterator while somebody holds it."""
+    def loader_started(self, began: int, ended: int, source: int = 0, iterator: int = 0, use: LoaderUse | None = None) -> None:
+        """An iterator over the dataset `source` begins an epoch."""
         self._leave(began)
-        account = self._hand.account(source)
-        for other in self._hand.accounts.values():
-            if other is account or other.ended or self._hand.full():
+        hand = self._hand
+        account = hand.account(source, iterator)
+        for other in hand.accounts.values():
+            if other is account or other.ended or hand.full():
                 self._settle(other)
-        self._hand.tidy(source)
-        account.begin(alive)
+        hand.tidy(source)
+        account.begin(iterator)
+        account.use = use
         account.input = ended - began
         self._back_to_hand(ended)
 
-    def exhausted(self, began: int, ended: int, source: int = 0) -> None:
+    def let_go(self, iterator: int) -> None:
+        """Nobody holds the iterator any more."""
+        account = self._hand.of_iterator.pop(iterator, None)
+        if account is not None and account.iterator == iterator:
+            account.alive = False
+
+    def exhausted(self, began: int, ended: int, iterator: int = 0) -> None:
         """The loader had no further batch: what it cost goes with what its batches were for."""
         self._leave(began)
-        account = self._hand.account(source)
+        account = self._hand.of_iterator.get(iterator) or self._hand.account(iterator, iterator)
         account.ended = True
         account.input += ended - began
         if account.trained and account.pending:
@@ -124,9 +117,6 @@ class StepClock:
         self._give(now, BACKWARD)
         self.backwards += 1
         self._state = _AFTER_BACKWARD
-        # Here and not only at steps: some scripts update their parameters by hand.
-        if now >= self._next_window and (self.steps or not self.needs_steps):
-            self.write_window(now)
 
     def step_began(self, now: int, optimizer: int) -> None:
         if self._stepping == optimizer:
@@ -154,15 +144,12 @@ class StepClock:
             self._train_on_batch()  # without a backward pass: the gradients came by another way
         self._state = _AFTER_STEP
         self.stepped(optimizer)
-        if now >= self._next_window:
-            self.write_window(now)
 
     def stepped(self, optimizer: int) -> None:
         """Counts alone, and no time: on a GPU a step inside the backward pass is taken by a thread of torch's."""
         steps = self._rounds.count(optimizer, self.steps)
         if steps != self.steps:
             self.steps = steps
-            self.sampling = steps % SAMPLE_EVERY == 0
             if steps == WARM_STEPS:
                 self.warm = {"samples": self.samples, "phases": list(self.totals)}
 
@@ -187,18 +174,12 @@ class StepClock:
         self._inside[CHECKPOINT] += ended - began
         self._any_inside = True
 
-    # -- the journal ---------------------------------------------------------------------------------------------
-
-    def write_window(self, now: int) -> None:
-        # Windows grow with the run, so that a week of training leaves some thousand lines.
-        self._next_window = now + max(500_000_000, (now - self.began) // 500)
-        self._window(self, now)
+    # -- the end -------------------------------------------------------------------------------------------------
 
     def finish(self, now: int) -> None:
         self._leave(now)
         for account in self._hand.accounts.values():
             self._settle(account)
-        self.off = True
 
     # -- how time is given away ----------------------------------------------------------------------------------
 

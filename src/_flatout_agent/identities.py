@@ -10,19 +10,19 @@ class Identities:
     """A number for each object, never given again: `id()` alone may soon be another's."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
+        self.numbers: dict[int, int] = {}
         self._references: dict[int, Any] = {}
         self._last = 0
 
     def of(self, thing: Any) -> int:
-        number = self._numbers.get(id(thing))
+        number = self.numbers.get(id(thing))
         return self._meet(thing) if number is None else number
 
     def _meet(self, thing: Any) -> int:
         key = id(thing)
 
         def gone(_: Any) -> None:
-            self._numbers.pop(key, None)
+            self.numbers.pop(key, None)
             self._references.pop(key, None)
 
         try:
@@ -30,5 +30,5 @@ class Identities:
         except TypeError:
             pass  # a plain list as a dataset: it has to do with its id
         self._last += 1
-        self._numbers[key] = self._last
+        self.numbers[key] = self._last
         return self._last

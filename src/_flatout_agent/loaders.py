@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 MOST_LOADERS = 16  # a script that makes one per epoch must not fill the journal
-MOST_ITERATORS = 4096
+MOST_SITES = 4096
 
 _OURS = os.path.dirname(os.path.abspath(__file__))
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -34,26 +34,18 @@ class Loaders:
     def __init__(self) -> None:
         self.uses: dict[str, LoaderUse] = {}
         self._sites: dict[int, str] = {}  # id of a loader -> where it was made
-        self._iterators: dict[int, LoaderUse] = {}
 
     def made(self, loader: Any, site: str) -> None:
-        if len(self._sites) < MOST_ITERATORS:
+        if len(self._sites) < MOST_SITES:
             self._sites[id(loader)] = site
 
-    def started(self, loader: Any, iterator: Any) -> None:
-        """Every iterator passes here before its first batch, so an identity that is used again is overwritten."""
+    def started(self, loader: Any) -> LoaderUse | None:
+        """The account of a loader that begins an epoch; None where it is not known, or one too many."""
         site = self._sites.get(id(loader), "")
         use = self.uses.get(site)
-        if use is None:
-            if len(self.uses) >= MOST_LOADERS:
-                return
+        if use is None and loader is not None and len(self.uses) < MOST_LOADERS:
             use = self.uses[site] = LoaderUse(site, settings_of(loader))
-        if len(self._iterators) >= MOST_ITERATORS:
-            self._iterators.clear()
-        self._iterators[id(iterator)] = use
-
-    def use_of(self, iterator: Any) -> LoaderUse | None:
-        return self._iterators.get(id(iterator))
+        return use
 
     def told(self) -> list[dict[str, Any]]:
         return [use.told() for use in self.uses.values() if use.batches]

@@ -13,6 +13,7 @@ class Patches:
     def __init__(self) -> None:
         self._places: list[tuple[Any, str, Any, Any]] = []
         self._undo: list[Callable[[], None]] = []
+        self.resting = False
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         self._places.append((owner, name, vars(owner).get(name, _ABSENT), value))
@@ -32,9 +33,20 @@ class Patches:
                 setattr(owner, name, before)
 
     def put_back(self) -> None:
+        if self.resting:
+            return
         for owner, name, before, value in self._places:
             if vars(owner).get(name, _ABSENT) is before:
                 setattr(owner, name, value)
+
+    def rest(self) -> None:
+        """Lifted for longer: `put_back` does nothing until `wake`."""
+        self.lift()
+        self.resting = True
+
+    def wake(self) -> None:
+        self.resting = False
+        self.put_back()
 
     def take_off(self) -> None:
         self.lift()

@@ -13,6 +13,7 @@ from _flatout_agent import guard, memory, wire
 from _flatout_agent.clock import StepClock
 from _flatout_agent.imports import after_import
 from _flatout_agent.patch import Patches
+from _flatout_agent.tape import Tape
 
 OLDEST_TORCH = (2, 0)  # below, the script passes through
 
@@ -27,7 +28,8 @@ class Agent:
         self.run_dir = job["run_dir"]
         self.journal = wire.Journal(self.run_dir, self.pid)
         began = now - max(0, int((time() - job["spawned"]) * 1e9))
-        self.clock = StepClock(began, self._write_window)
+        self.clock = StepClock(began)
+        self.tape = Tape(self.clock, self._write_window)
         self.patches = Patches()
         self.told = False
         self.torch: dict[str, Any] = {}
@@ -42,7 +44,7 @@ class Agent:
         if self.memory_fraction is not None:
             memory.cap(torch, self.memory_fraction)
         try:
-            install(torch, self.clock, self.patches)
+            install(torch, self.tape, self.patches)
         except Exception:
             self.patches.take_off()
             raise
@@ -52,14 +54,14 @@ class Agent:
         if os.getpid() != self.pid:
             return
         try:
-            now = perf_counter_ns()
+            self.tape.tell()
             clock = self.clock
             worth_telling = clock.steps or clock.backwards or clock.batches or clock.validation_batches
-            clock.finish(now)
+            self.tape.finish()
             if self._has_no_say():
                 return
             if worth_telling or (self.torch and not is_multiprocessing_child()):
-                self._write_window(clock, now)
+                self._write_window(perf_counter_ns())
                 self.journal.write("end", ended=time())
         except Exception as error:
             guard.fault("finish", error)
@@ -71,20 +73,21 @@ class Agent:
         self.told = False
         self.journal = wire.Journal(self.run_dir, self.pid)
         self.clock.start_over()
-        self.clock.needs_steps = True
+        self.tape.start_over()
+        self.tape.needs_steps = True
 
     def _has_no_say(self) -> bool:
         """A loader's worker runs the user's code, not the user's loop; and so does a forked child without a step."""
         return is_loader_worker() or (self.forked and not self.clock.steps)
 
-    def _write_window(self, clock: StepClock, now: int) -> None:
+    def _write_window(self, now: int) -> None:
         if self._has_no_say():
             return
         try:
             self._introduce()
-            self.journal.write("window", t=now - clock.began, **totals_of(clock))
+            self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock))
         except OSError as error:
-            clock.off = True  # a full disk: stop writing and measuring, training goes on
+            self.tape.stop()  # a full disk: stop writing and measuring, training goes on
             guard.fault("journal", error)
 
     def _introduce(self) -> None:
@@ -114,16 +117,21 @@ class Agent:
             self.journal.write("fault", where=where, text=text)
 
 
-def install(torch: Any, clock: StepClock, patches: Patches) -> None:
-    """Put every observer on; `patches.take_off()` takes them off again."""
+def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
+    """Put every observer on; `patches.take_off()` takes them off again. Gives those that are on the tensor class."""
     from _flatout_agent.observe import compiling, loader, saving, steps, transfers
+    from _flatout_agent.observe.resting import Resting
 
     for part in (loader, steps, saving):
-        part.watch(torch, clock, patches)
+        part.watch(torch, tape, patches)
     on_tensors = Patches()
-    transfers.watch(torch, clock, on_tensors)
+    transfers.watch(torch, tape, on_tensors)
     patches.on_take_off(on_tensors.take_off)
-    compiling.watch(clock, on_tensors, patches)
+    look_again = Resting(tape.clock, on_tensors).after_reading
+    tape.after_reading.append(look_again)
+    patches.on_take_off(lambda: tape.after_reading.remove(look_again))
+    compiling.watch(tape, on_tensors, patches)
+    return on_tensors
 
 
 def totals_of(clock: StepClock) -> dict[str, Any]:

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from _flatout_agent.clock import StepClock
 from _flatout_agent.patch import Patches
 from _flatout_agent.start import install
+from _flatout_agent.tape import Tape
 
 # Microseconds a step: one fetch, two moves, one backward, one optimizer step, and the reads of an Adam over 26
 # parameters, which asks each one's step count twice. 0.5 % of a 5 ms step is 25.
@@ -54,7 +55,7 @@ def test_hooks_cost_a_few_microseconds_a_step(monkeypatch):
     without, within = [], []
     for _ in range(7):  # interleaved, and the best of each: what else runs on the machine only ever adds
         without.append(timed())
-        install(torch, StepClock(time.perf_counter_ns(), lambda clock, now: None), patches)
+        install(torch, Tape(StepClock(time.perf_counter_ns()), lambda now: None), patches)
         within.append(timed())
         patches.take_off()
     cost = min(within) - min(without)

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from _flatout_agent.clock import StepClock
 from _flatout_agent.patch import Patches
 from _flatout_agent.start import install
+from _flatout_agent.tape import Tape
 
 TWINS = ("to", "cuda", "cpu")
 METHODS = (*TWINS, "item", "tolist")
@@ -19,9 +20,9 @@ METHODS = (*TWINS, "item", "tolist")
 
 @pytest.fixture
 def installed():
-    clock, patches = StepClock(time.perf_counter_ns(), lambda clock, now: None), Patches()
-    install(torch, clock, patches)
-    yield clock
+    tape, patches = Tape(StepClock(time.perf_counter_ns()), lambda now: None), Patches()
+    install(torch, tape, patches)
+    yield tape
     patches.take_off()
 
 
@@ -44,8 +45,8 @@ def surface():
 
 def test_taken_off_without_a_trace():
     before = surface()
-    clock, patches = StepClock(0, lambda clock, now: None), Patches()
-    install(torch, clock, patches)
+    tape, patches = Tape(StepClock(0), lambda now: None), Patches()
+    install(torch, tape, patches)
     assert surface() != before
     patches.take_off()
     assert surface() == before
@@ -96,10 +97,11 @@ def test_module_copies_pickles_and_saves_are_plain(installed, tmp_path):
     assert b"flatout" not in (tmp_path / "net.pt").read_bytes()
 
 
-def test_a_broken_clock_never_reaches_the_script(installed, monkeypatch):
+def test_a_broken_clock_never_reaches_the_script(monkeypatch, request):
     for name in ("fetched", "loader_started", "exhausted", "backward_began", "backward_ended", "step_began", "step_ended",
                  "saved", "copied", "waited"):  # fmt: skip
         monkeypatch.setattr(StepClock, name, lambda *_: 1 / 0)
+    request.getfixturevalue("installed")
     net = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 2)), batch_size=2):
@@ -140,4 +142,5 @@ def test_steps_inside_the_backward_pass_taken_by_another_thread(installed):
         parameter.register_post_accumulate_grad_hook(step_elsewhere)
     for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 2)), batch_size=2):
         net(x).sum().backward()
-    assert (installed.steps, installed.samples, installed.owner) == (4, 8, threading.get_ident())
+    installed.tell()
+    assert (installed.clock.steps, installed.clock.samples, installed.owner) == (4, 8, threading.get_ident())

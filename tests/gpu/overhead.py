@@ -1,11 +1,11 @@
 """What the agent costs a real training, interleaved inside one process: overhead.py SECONDS OUT.json
 
-`examples/behavior.py` trains as it is. Between blocks of BLOCK steps the agent is put on or lifted: off on on off, again
-and again; one step after each switch is not timed, because a change to the tensor class empties Python's caches for it,
-which happens to a user once and not every few steps. The blocks are short because a shared machine's speed wanders by
-several per cent within a second: neighbours wander together. Each four gives one observation, the log of the ratio of
-its on- to its off-time; the estimate is their mean without the most extreme twentieth at either end (one hiccup would
-drown half a per cent), the interval a bootstrap of that estimate. The ratio of the plain sums is given beside it.
+`examples/behavior.py` trains as it is, first some seconds with the agent on, as every run begins. Then, every BLOCK
+steps, the agent is lifted or put back: off on on off, again and again. The blocks are short because a shared machine's
+speed wanders by several per cent within a second: neighbours wander together. Each four gives one observation, the log
+of the ratio of its on- to its off-time; the estimate is their mean without the most extreme twentieth at either end
+(one hiccup would drown half a per cent), the interval a bootstrap of that estimate. The ratio of the plain sums is
+given beside it, and whether the observers on tensors were at rest (see observe/resting.py).
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
+import os
 import random
 import sys
 import tempfile
 import time
 from argparse import Namespace
+from itertools import pairwise
 from math import exp, log
 from pathlib import Path
 from statistics import mean
 
 import torch
+from torch.optim import optimizer
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
 from _flatout_agent.start import Agent, install
 
-SETTLE = 1
-BLOCK = 4
-WARM = 40  # blocks left out at the start
+BLOCK = 2
+WARM = 80  # blocks left out at the start
 PATTERN = (False, True, True, False)
 
 
@@ -47,6 +49,20 @@ def synchronize():
         torch.cuda.synchronize()
 
 
+def quietest(count: int = 4) -> None:
+    """On a shared machine some cores have noisy neighbours: stay on those where a fixed loop wanders least."""
+    spread = {}
+    for core in sorted(os.sched_getaffinity(0)):
+        os.sched_setaffinity(0, {core})
+        times = []
+        for _ in range(60):
+            began = time.perf_counter_ns()
+            sum(range(100_000))
+            times.append(time.perf_counter_ns() - began)
+        spread[core] = mean(times)
+    os.sched_setaffinity(0, set(sorted(spread, key=lambda core: spread[core])[:count]))
+
+
 class Blocks:
     """Stands for the training loader: between blocks it notes the time and puts the agent on or takes it off."""
 
@@ -55,38 +71,61 @@ class Blocks:
         self.end = time.perf_counter() + seconds
         self.agent = Agent({"run_dir": tempfile.mkdtemp(), "spawned": time.time()})
         self.blocks: list[tuple[bool, float]] = []  # (agent on, seconds), in order
+        self.steps: list[list[int]] = []  # per block: nanoseconds of each step, then of the thread's processor time
         self.on = False
 
     def __iter__(self):
         batches = iter(self.loader)
+        yield from self.settled(batches)
         while time.perf_counter() < self.end:
             self.switch(PATTERN[len(self.blocks) % 4])
-            for _ in range(SETTLE):
-                yield next(batches)
             synchronize()
-            began = time.perf_counter()
+            began, marks, processor = time.perf_counter(), [], time.thread_time_ns()
             for _ in range(BLOCK):
+                marks.append(time.perf_counter_ns())
                 yield next(batches)
+            marks.append(time.perf_counter_ns())
+            processor = time.thread_time_ns() - processor
             synchronize()
             self.blocks.append((self.on, time.perf_counter() - began))
+            self.steps.append([after - before for before, after in pairwise(marks)] + [processor])
+
+    def settled(self, batches):
+        """The agent is put on once, and has its first look at the tensors; the rest of a run is what is measured."""
+        self.tensors = install(torch, self.agent.tape, self.agent.patches)
+        until = time.perf_counter() + 9
+        while time.perf_counter() < until:
+            yield next(batches)
+        self.on = True
+        self.hooks = (dict(optimizer._global_optimizer_pre_hooks), dict(optimizer._global_optimizer_post_hooks))
+        self.switch(False)
 
     def switch(self, wanted: bool) -> None:
+        """The same functions each time: they are lifted and put back, as for a compilation."""
+        places = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
+        for hooks, kept in zip(places, self.hooks, strict=True):
+            hooks.clear()
+            if wanted:
+                hooks.update(kept)
         if wanted and not self.on:
-            install(torch, self.agent.clock, self.agent.patches)
+            self.agent.patches.put_back()
+            self.tensors.put_back()
         elif self.on and not wanted:
-            self.agent.patches.take_off()
+            self.agent.patches.lift()
+            self.tensors.lift()
         self.on = wanted
         gc.collect(0)  # what the switch left behind is not the next block's
 
 
-def measure(seconds: float) -> list[tuple[bool, float]]:
+def measure(seconds: float) -> tuple[list[tuple[bool, float]], list[list[int]], bool]:
     small = not torch.cuda.is_available()
     args = Namespace(small=small, train_size=10**7, steps=-1, epochs=1, batch_size=None, out=tempfile.mkdtemp())
     torch.manual_seed(0)
     trainer = specimen().Trainer({}, args)
     trainer.train_loader = Blocks(trainer.train_loader, seconds)
     trainer.train_epoch()
-    return trainer.train_loader.blocks[WARM:]
+    watched = trainer.train_loader
+    return watched.blocks[WARM:], watched.steps[WARM:], watched.tensors.resting
 
 
 def slow_downs(blocks: list[tuple[bool, float]]) -> list[float]:
@@ -101,7 +140,8 @@ def trimmed(values: list[float]) -> float:
 
 def main() -> None:
     seconds, out = float(sys.argv[1]), Path(sys.argv[2])
-    blocks = measure(seconds)
+    quietest()
+    blocks, steps, resting = measure(seconds)
     logs = slow_downs(blocks)
     chance = random.Random(0)
     means = sorted(trimmed(chance.choices(logs, k=len(logs))) for _ in range(2000))
@@ -118,8 +158,9 @@ def main() -> None:
         "high_95": means[int(0.975 * len(means))],
         "upper_95_one_sided": means[int(0.95 * len(means))],
         "slow_down_of_sums": within / without - 1,
+        "resting": resting,
     }
-    out.write_text(json.dumps({**record, "blocks": [(on, round(t * 1e6)) for on, t in blocks]}))
+    out.write_text(json.dumps({**record, "blocks": [(on, round(t * 1e6)) for on, t in blocks], "steps": steps}))
     print(json.dumps(record))
 
 

@@ -14,13 +14,13 @@ from time import perf_counter_ns
 from types import CodeType
 from typing import Any, Iterator
 
-from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
 from _flatout_agent.imports import after_import
 from _flatout_agent.patch import Patches
+from _flatout_agent.tape import Tape
 
 
-def watch(clock: StepClock, on_tensors: Patches, patches: Patches) -> None:
+def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
     def dynamo_arrived(module: Any, _: int) -> None:
         handler = module.callback_handler
         began = 0
@@ -28,18 +28,19 @@ def watch(clock: StepClock, on_tensors: Patches, patches: Patches) -> None:
         def start(*_: Any) -> None:
             nonlocal began
             try:
+                tape.dynamo = True
                 on_tensors.lift()
-                began = perf_counter_ns() if get_ident() == clock.owner else 0
+                began = perf_counter_ns() if get_ident() == tape.owner else 0
             except Exception as error:
                 fault("compiling.start", error)
 
         def end(*_: Any) -> None:
             nonlocal began
             try:
-                if not clock.off:
+                if tape.owner:
                     on_tensors.put_back()
                 if began:
-                    clock.compiled(perf_counter_ns() - began)
+                    tape.inside(tape.clock.compiled, perf_counter_ns() - began)
                     began = 0
             except Exception as error:
                 fault("compiling.end", error)

@@ -9,44 +9,75 @@ from typing import Any
 from weakref import ref
 
 from _flatout_agent.batch import size_of
-from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
 from _flatout_agent.loaders import calling_line
 from _flatout_agent.patch import Patches, dress
+from _flatout_agent.tape import MOST_LINES, Tape
 
 
-def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
+def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     from torch.utils.data import dataloader
 
     # The iterator's base class, not `DataLoader.__iter__`'s result: identity, persistent workers and subclasses stay.
     iterator = dataloader._BaseDataLoaderIter
-    source = _source_of(Identities())
-    patches.put(iterator, "__next__", _timed_next(iterator.__next__, clock, source))
-    patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, clock, source))
+    iterators = Iterators(tape)
+    patches.put(iterator, "__next__", _timed_next(iterator.__next__, tape, iterators))
+    patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, tape, iterators))
     folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-    patches.put(dataloader.DataLoader, "__init__", _noted_init(dataloader.DataLoader.__init__, clock, folder))
+    patches.put(dataloader.DataLoader, "__init__", _noted_init(dataloader.DataLoader.__init__, tape, folder))
 
 
-def _timed_next(original: Any, clock: StepClock, source: Any) -> Any:
+class Iterators:
+    """Tells the clock what an iterator is, once; its batches come under its identity alone."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+        self._datasets = Identities()
+        self.known: dict[int, Any] = {}  # identity -> weak reference
+
+    def started(self, loader: Any, iterator: Any, began: int, ended: int) -> None:
+        tape, identity = self._tape, id(iterator)
+        dataset = getattr(iterator, "_dataset", iterator)  # it stays from epoch to epoch: training or validation
+
+        def let_go(reference: Any) -> None:
+            if self.known.get(identity) is reference:
+                del self.known[identity]
+                tape.note((tape.clock.let_go, identity))
+
+        self.known[identity] = ref(iterator, let_go)
+        use = tape.clock.loaders.started(loader)
+        tape.note((tape.clock.loader_started, began, ended, self._datasets.of(dataset), identity, use))
+
+
+def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
+    fetched, exhausted, known = tape.clock.fetched, tape.clock.exhausted, iterators.known
+
     def __next__(self: Any) -> Any:
-        if clock.off or get_ident() != clock.owner:
-            if not clock.off:
-                clock.foreign_batches += 1
+        if get_ident() != tape.owner:
+            if tape.owner:
+                tape.clock.foreign_batches += 1
             return original(self)
         began = perf_counter_ns()
         try:
             batch = original(self)
         except BaseException:
-            ended = perf_counter_ns()
             try:
-                clock.exhausted(began, ended, source(self))
+                tape.note((exhausted, began, perf_counter_ns(), id(self)))
             except Exception as error:
                 fault("loader.exhausted", error)
             raise
-        ended = perf_counter_ns()
         try:
-            clock.fetched(began, ended, size_of(batch), clock.loaders.use_of(self), source(self))
+            ended = perf_counter_ns()
+            if id(self) not in known:
+                iterators.started(None, self, began, began)  # it was made before us, or not by a loader
+            try:
+                size = batch[0].size(0) if type(batch) is list else size_of(batch)
+            except Exception:
+                size = size_of(batch)
+            tape.note((fetched, began, ended, size, id(self)))
+            if len(tape.lines) > MOST_LINES:
+                tape.tell()
         except Exception as error:
             fault("loader.next", error)
         return batch
@@ -54,16 +85,15 @@ def _timed_next(original: Any, clock: StepClock, source: Any) -> Any:
     return dress(__next__, original)
 
 
-def _timed_iter(original: Any, clock: StepClock, source: Any) -> Any:
+def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:
     def __iter__(self: Any) -> Any:
-        if clock.off or get_ident() != clock.owner:
+        if get_ident() != tape.owner:
             return original(self)
         began = perf_counter_ns()
         iterator = original(self)
-        ended = perf_counter_ns()
         try:
-            clock.loader_started(began, ended, source(iterator), ref(iterator))
-            clock.loaders.started(self, iterator)
+            ended = perf_counter_ns()
+            iterators.started(self, iterator, began, ended)
         except Exception as error:
             fault("loader.started", error)
         return iterator
@@ -71,22 +101,13 @@ def _timed_iter(original: Any, clock: StepClock, source: Any) -> Any:
     return dress(__iter__, original)
 
 
-def _noted_init(original: Any, clock: StepClock, torch_folder: str) -> Any:
+def _noted_init(original: Any, tape: Tape, torch_folder: str) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if not clock.off:
+        if tape.owner:
             try:
-                clock.loaders.made(self, calling_line(torch_folder))
+                tape.clock.loaders.made(self, calling_line(torch_folder))
             except Exception as error:
                 fault("loader.made", error)
 
     return dress(__init__, original)
-
-
-def _source_of(identities: Identities) -> Any:
-    """The number of an iterator's dataset: it stays from epoch to epoch, and tells training from validation."""
-
-    def source(iterator: Any) -> int:
-        return identities.of(getattr(iterator, "_dataset", iterator))
-
-    return source

@@ -6,23 +6,23 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
 from _flatout_agent.patch import Patches, dress
+from _flatout_agent.tape import Tape
 
 
-def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
+def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     original = torch.save
 
     def save(*args: Any, **kwargs: Any) -> Any:
-        if clock.off or get_ident() != clock.owner:
+        if get_ident() != tape.owner:
             return original(*args, **kwargs)
         began = perf_counter_ns()
         try:
             return original(*args, **kwargs)
         finally:
             try:
-                clock.saved(began, perf_counter_ns())
+                tape.note((tape.clock.saved, began, perf_counter_ns()))
             except Exception as error:
                 fault("saving", error)
 

@@ -6,52 +6,58 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
-from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
 from _flatout_agent.patch import Patches, dress
+from _flatout_agent.tape import Tape
 
 
-def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
+def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     from torch.optim import optimizer
 
     is_compiling = compiling_test(torch)
 
     # `Tensor.backward` calls `torch.autograd.backward` by name, so this one place sees both.
-    patches.put(torch.autograd, "backward", _timed_backward(torch.autograd.backward, clock, is_compiling))
+    patches.put(torch.autograd, "backward", _timed_backward(torch.autograd.backward, tape, is_compiling))
 
     # Public and global: every optimizer, the user's own subclasses included.
-    number = Identities().of
-    patches.on_take_off(optimizer.register_optimizer_step_pre_hook(_began_hook(clock, number, is_compiling)).remove)
-    patches.on_take_off(optimizer.register_optimizer_step_post_hook(_ended_hook(clock, number, is_compiling)).remove)
+    known = Identities()
+    patches.on_take_off(optimizer.register_optimizer_step_pre_hook(_began_hook(tape, known, is_compiling)).remove)
+    patches.on_take_off(optimizer.register_optimizer_step_post_hook(_ended_hook(tape, known, is_compiling)).remove)
 
 
-def _began_hook(clock: StepClock, number: Any, is_compiling: Any) -> Any:
+def _began_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
+    began, numbers = tape.clock.step_began, known.numbers
+
     def step_began(stepping: Any, args: Any, kwargs: Any) -> None:
-        if is_compiling() or clock.off:
+        if tape.dynamo and is_compiling():
             return
-        now = perf_counter_ns()
         try:
-            if get_ident() != clock.owner:
-                if clock.steps or clock.in_backward:
+            now = perf_counter_ns()
+            if get_ident() != tape.owner:
+                if tape.ticks or tape.in_backward or not tape.owner:
                     return
-                clock.owner = get_ident()  # training runs in a thread of the script's own
-            clock.step_began(now, number(stepping))
+                tape.owner = get_ident()  # training runs in a thread of the script's own
+            tape.note((began, now, numbers.get(id(stepping)) or known.of(stepping)))
         except Exception as error:
             fault("steps.began", error)
 
     return step_began
 
 
-def _ended_hook(clock: StepClock, number: Any, is_compiling: Any) -> Any:
+def _ended_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
+    ended, stepped, numbers = tape.clock.step_ended, tape.clock.stepped, known.numbers
+
     def step_ended(stepping: Any, args: Any, kwargs: Any) -> None:
-        if is_compiling() or clock.off:
+        if tape.dynamo and is_compiling():
             return
         try:
-            if get_ident() == clock.owner:
-                clock.step_ended(perf_counter_ns(), number(stepping))
-            elif clock.in_backward:
-                clock.stepped(number(stepping))  # inside the backward pass, in a thread of torch's
+            if get_ident() == tape.owner:
+                now = perf_counter_ns()
+                tape.note((ended, now, numbers.get(id(stepping)) or known.of(stepping)))
+                tape.tick(now)
+            elif tape.in_backward and tape.owner:
+                tape.note((stepped, known.of(stepping)))  # inside the backward pass, in a thread of torch's
         except Exception as error:
             fault("steps.ended", error)
 
@@ -63,21 +69,25 @@ def compiling_test(torch: Any) -> Any:
     return getattr(torch.compiler, "is_compiling", None) or (lambda: False)
 
 
-def _timed_backward(original: Any, clock: StepClock, is_compiling: Any) -> Any:
+def _timed_backward(original: Any, tape: Tape, is_compiling: Any) -> Any:
+    began, ended = tape.clock.backward_began, tape.clock.backward_ended
+
     def backward(*args: Any, **kwargs: Any) -> Any:
         # Reentrant checkpointing calls it again from inside: the outermost call holds the rest.
-        if is_compiling() or clock.off or clock.in_backward or get_ident() != clock.owner:
+        if tape.in_backward or get_ident() != tape.owner or (tape.dynamo and is_compiling()):
             return original(*args, **kwargs)
-        try:
-            clock.backward_began(perf_counter_ns())
-        except Exception as error:
-            fault("steps.backward_began", error)
+        tape.note((began, perf_counter_ns()))
+        tape.in_backward = True
         try:
             return original(*args, **kwargs)
         finally:
+            tape.in_backward = False
             try:
-                clock.backward_ended(perf_counter_ns())
+                now = perf_counter_ns()
+                tape.note((ended, now))
+                if now >= tape.due:  # here and not only at steps: some scripts update their parameters by hand
+                    tape.read(now)
             except Exception as error:
-                fault("steps.backward_ended", error)
+                fault("steps.backward", error)
 
     return dress(backward, original)

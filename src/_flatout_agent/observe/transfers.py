@@ -15,6 +15,7 @@ from typing import Any, Callable
 from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
 from _flatout_agent.patch import Patches, dress
+from _flatout_agent.tape import Tape
 
 
 class MethodTwin:
@@ -47,23 +48,23 @@ class MethodTwin:
         return self._original.__reduce__()
 
 
-def watch(torch: Any, clock: StepClock, patches: Patches) -> None:
-    sampler = CopySampler(torch, clock)
+def watch(torch: Any, tape: Tape, patches: Patches) -> None:
+    sampler = CopySampler(torch, tape.clock)
     for name in ("to", "cuda"):
         original = getattr(torch.Tensor, name)
-        patches.put(torch.Tensor, name, MethodTwin(original, _timed_move(original, clock, sampler)))
-    patches.put(torch.Tensor, "cpu", MethodTwin(torch.Tensor.cpu, _timed_read(torch.Tensor.cpu, clock)))
+        patches.put(torch.Tensor, name, MethodTwin(original, _timed_move(original, tape, sampler)))
+    patches.put(torch.Tensor, "cpu", MethodTwin(torch.Tensor.cpu, _timed_read(torch.Tensor.cpu, tape)))
     for name in ("item", "tolist"):
         original = getattr(torch.Tensor, name)
-        patches.put(torch.Tensor, name, _read_value(original, _timed_read(original, clock)))
-    patches.put(torch.cuda, "synchronize", _timed_wait(torch.cuda.synchronize, clock))
+        patches.put(torch.Tensor, name, _read_value(original, _timed_read(original, tape)))
+    patches.put(torch.cuda, "synchronize", _timed_wait(torch.cuda.synchronize, tape))
 
 
-def _timed_move(original: Any, clock: StepClock, sampler: CopySampler) -> Any:
+def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
     def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if clock.off or get_ident() != clock.owner:
+        if get_ident() != tape.owner:
             return original(tensor, *args, **kwargs)
-        before = sampler.before() if clock.sampling else None
+        before = sampler.before() if tape.sampling else None
         began = perf_counter_ns()
         moved = original(tensor, *args, **kwargs)
         try:
@@ -71,9 +72,9 @@ def _timed_move(original: Any, clock: StepClock, sampler: CopySampler) -> Any:
                 return moved  # models cast by the hundred: they leave here
             ended = perf_counter_ns()
             if moved.is_cpu:
-                clock.waited(ended - began)
+                tape.inside(tape.clock.waited, ended - began)
             else:
-                clock.copied(ended - began)
+                tape.inside(tape.clock.copied, ended - began)
                 if before is not None:
                     sampler.after(before, ended - began, moved)
         except Exception as error:
@@ -83,15 +84,15 @@ def _timed_move(original: Any, clock: StepClock, sampler: CopySampler) -> Any:
     return move
 
 
-def _timed_read(original: Any, clock: StepClock) -> Any:
+def _timed_read(original: Any, tape: Tape) -> Any:
     def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         # The host's own numbers first: optimizers read one per parameter and step.
-        if tensor.is_cpu or clock.off or get_ident() != clock.owner:
+        if tensor.is_cpu or get_ident() != tape.owner:
             return original(tensor, *args, **kwargs)
         began = perf_counter_ns()
         value = original(tensor, *args, **kwargs)
         try:
-            clock.waited(perf_counter_ns() - began)
+            tape.inside(tape.clock.waited, perf_counter_ns() - began)
         except Exception as error:
             fault("transfers.read", error)
         return value
@@ -106,16 +107,16 @@ def _read_value(original: Any, timed: Any) -> Any:
     return dress(value, original)
 
 
-def _timed_wait(original: Any, clock: StepClock) -> Any:
+def _timed_wait(original: Any, tape: Tape) -> Any:
     def synchronize(*args: Any, **kwargs: Any) -> Any:
-        if clock.off or get_ident() != clock.owner:
+        if get_ident() != tape.owner:
             return original(*args, **kwargs)
         began = perf_counter_ns()
         try:
             return original(*args, **kwargs)
         finally:
             try:
-                clock.waited(perf_counter_ns() - began)
+                tape.inside(tape.clock.waited, perf_counter_ns() - began)
             except Exception as error:
                 fault("transfers.synchronize", error)
 

@@ -1,0 +1,56 @@
+"""Observers on tensors that have nothing to tell step aside.
+
+They are called dozens of times a step (an Adam reads every parameter's step count), and where copies and waiting for the
+device are next to nothing, the host is what holds the loop up: there every microsecond of ours would count. So they are
+lifted, and put back for a second now and then to see whether that still holds. Where they do have something to
+tell, the device is the slower one, and hides their cost.
+"""
+
+from __future__ import annotations
+
+from _flatout_agent.clock import COPY, DEVICE_WAIT, StepClock
+from _flatout_agent.patch import Patches
+from _flatout_agent.wire import PHASES, TRAINING_PHASES
+
+NEXT_TO_NOTHING = 0.01  # of the time in the loop
+FIRST_LOOK = 5_000_000_000  # a loss that is read every hundred steps must have its chance
+LATER_LOOK = 1
+FEWEST_STEPS = 256  # before the first rest
+REST = 15_000_000_000
+
+_IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
+
+
+class Resting:
+    """Told of every reading of the tape."""
+
+    def __init__(self, clock: StepClock, on_tensors: Patches) -> None:
+        self._clock = clock
+        self._on_tensors = on_tensors
+        self._look = FIRST_LOOK
+        self._since = 0  # when this look, or this rest, began; 0 before the first step
+        self._loop = self._told = 0
+
+    def after_reading(self, now: int) -> None:
+        if not self._since:
+            if self._clock.steps:
+                self._begin(now)
+        elif self._on_tensors.resting:
+            if now - self._since >= REST:
+                self._on_tensors.wake()
+                self._begin(now)
+        elif now - self._since >= self._look and self._clock.steps >= FEWEST_STEPS:
+            if self._told_of() - self._told < NEXT_TO_NOTHING * (self._in_the_loop() - self._loop):
+                self._on_tensors.rest()
+                self._look = LATER_LOOK
+            self._begin(now)
+
+    def _begin(self, now: int) -> None:
+        self._since = now
+        self._loop, self._told = self._in_the_loop(), self._told_of()
+
+    def _in_the_loop(self) -> int:
+        return sum(self._clock.totals[phase] for phase in _IN_THE_LOOP)
+
+    def _told_of(self) -> int:
+        return self._clock.totals[COPY] + self._clock.totals[DEVICE_WAIT]

@@ -1,0 +1,84 @@
+"""What the hooks saw, in the order in which it happened, until the clock reads it.
+
+Per step a hook only appends a line. Reading is done for many steps at once, about once a second: the same work costs a
+third of it then, because the processor finds its code and data at hand, where once a step it finds the script's.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import perf_counter_ns
+from typing import Any, Callable
+
+from _flatout_agent.clock import StepClock
+from _flatout_agent.guard import fault
+
+Call = Callable[..., None]  # of the clock's
+
+MOST_LINES = 4096  # an evaluation takes no step, and must not fill the memory
+SECOND = 1_000_000_000
+EARLY_TICKS, EARLY, LATE = 128, 7, 63  # one in 8 of the first steps is looked at closely, later one in 64
+
+
+class Tape:
+    """The hooks' side: what they append to, and the few things that they must know at once."""
+
+    def __init__(self, clock: StepClock, after_reading: Callable[[int], None]) -> None:
+        self.clock = clock
+        self.after_reading = [after_reading]
+        self.start_over()
+
+    def start_over(self) -> None:
+        self.owner = threading.main_thread().ident  # the thread that trains; 0 where nobody is listened to any more
+        self.in_backward = False
+        self.dynamo = False  # whether torch.compile has been at work: only then it may be tracing a hook
+        self.ticks = 0  # optimizer steps taken, of whatever optimizer
+        self.sampling = False  # whether this step is looked at closely
+        self.due = 0
+        self.needs_steps = False  # backward passes alone do not make it a training that is told of
+        self.lines: list[tuple[Any, ...]] = []
+        self.note = self.lines.append
+
+    @property
+    def off(self) -> bool:
+        return not self.owner
+
+    def stop(self) -> None:
+        self.owner = 0
+
+    def inside(self, kind: Call, nanoseconds: int) -> None:
+        """Something that happens inside a phase, as often as the script likes."""
+        self.note((kind, nanoseconds))
+        if len(self.lines) > MOST_LINES:
+            self.tell()
+
+    def tick(self, now: int) -> None:
+        """An optimizer has stepped."""
+        self.ticks = ticks = self.ticks + 1
+        self.sampling = not ticks & (EARLY if ticks < EARLY_TICKS else LATE)
+        if now >= self.due:
+            self.read(now)
+
+    def read(self, now: int) -> None:
+        """Tell the clock, and then whoever waits for a new state of it."""
+        self.tell()
+        if self.needs_steps and not self.ticks:
+            return
+        # Rarer as the run goes on, so that a week of training leaves some thousand lines in its journal.
+        self.due = now + max(SECOND, (now - self.clock.began) // 500)
+        for call in self.after_reading:
+            call(now)
+
+    def tell(self) -> None:
+        lines, self.lines = self.lines, []
+        self.note = self.lines.append
+        try:
+            for line in lines:
+                line[0](*line[1:])
+        except Exception as error:
+            fault("clock", error)
+
+    def finish(self) -> None:
+        self.tell()
+        self.clock.finish(perf_counter_ns())
+        self.stop()
