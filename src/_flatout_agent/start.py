@@ -62,9 +62,19 @@ class Agent:
                 return
             if worth_telling or (self.torch and not is_multiprocessing_child()):
                 self._write_window(perf_counter_ns())
+                self._tell_of_error()
                 self.journal.write("end", ended=time())
         except Exception as error:
             guard.fault("finish", error)
+
+    def _tell_of_error(self) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and not self.torch.get("passed_through"):
+            from _flatout_agent.observe import ending
+
+            told = ending.story(torch)
+            if told is not None:
+                self.journal.write(told[0], step=self.clock.steps, **told[1])
 
     def after_fork(self) -> None:
         """In a forked child: mostly a loader's worker, which stays silent; one that takes steps has its own account."""
@@ -85,7 +95,8 @@ class Agent:
             return
         try:
             self._introduce()
-            self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock))
+            look = self.tape.look.told(self.clock.steps, self.clock.samples) if self.tape.look else {}
+            self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock), **look)
         except OSError as error:
             self.tape.stop()  # a full disk: stop writing and measuring, training goes on
             guard.fault("journal", error)
@@ -120,7 +131,11 @@ class Agent:
 def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     """Put every observer on; `patches.take_off()` takes them off again. Gives those that are on the tensor class."""
     from _flatout_agent.observe import compiling, loader, saving, steps, transfers
+    from _flatout_agent.observe.closely import CloseLook
     from _flatout_agent.observe.resting import Resting
+
+    tape.look = CloseLook(torch)
+    tape.look.reads.of_torch(torch)
 
     for part in (loader, steps, saving):
         part.watch(torch, tape, patches)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter_ns
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
+
+if TYPE_CHECKING:
+    from _flatout_agent.observe.closely import CloseLook
 
 Call = Callable[..., None]  # of the clock's
 
@@ -26,6 +29,7 @@ class Tape:
     def __init__(self, clock: StepClock, after_reading: Callable[[int], None]) -> None:
         self.clock = clock
         self.after_reading = [after_reading]
+        self.look: CloseLook | None = None  # at the steps for which `sampling` is true
         self.start_over()
 
     def start_over(self) -> None:

@@ -76,6 +76,8 @@ def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
             except Exception:
                 size = size_of(batch)
             tape.note((fetched, began, ended, size, id(self)))
+            if tape.sampling and tape.look is not None:
+                tape.look.count_tokens(batch, size)
             if len(tape.lines) > MOST_LINES:
                 tape.tell()
         except Exception as error:

@@ -54,7 +54,12 @@ def _ended_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
         try:
             if get_ident() == tape.owner:
                 now = perf_counter_ns()
-                tape.note((ended, now, numbers.get(id(stepping)) or known.of(stepping)))
+                number = numbers.get(id(stepping))
+                if number is None or not tape.ticks:
+                    number = known.of(stepping)
+                    if tape.look is not None:
+                        tape.look.stepped(stepping)
+                tape.note((ended, now, number))
                 tape.tick(now)
             elif tape.in_backward and tape.owner:
                 tape.note((stepped, known.of(stepping)))  # inside the backward pass, in a thread of torch's
@@ -77,6 +82,8 @@ def _timed_backward(original: Any, tape: Tape, is_compiling: Any) -> Any:
         if tape.in_backward or get_ident() != tape.owner or (tape.dynamo and is_compiling()):
             return original(*args, **kwargs)
         tape.note((began, perf_counter_ns()))
+        if tape.sampling and tape.look is not None:
+            tape.look.mid_step(tape.ticks, args)
         tape.in_backward = True
         try:
             return original(*args, **kwargs)

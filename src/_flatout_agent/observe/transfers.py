@@ -53,10 +53,10 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     for name in ("to", "cuda"):
         original = getattr(torch.Tensor, name)
         patches.put(torch.Tensor, name, MethodTwin(original, _timed_move(original, tape, sampler)))
-    patches.put(torch.Tensor, "cpu", MethodTwin(torch.Tensor.cpu, _timed_read(torch.Tensor.cpu, tape)))
+    patches.put(torch.Tensor, "cpu", MethodTwin(torch.Tensor.cpu, _timed_read(torch.Tensor.cpu, tape, "cpu", 0)))
     for name in ("item", "tolist"):
         original = getattr(torch.Tensor, name)
-        patches.put(torch.Tensor, name, _read_value(original, _timed_read(original, tape)))
+        patches.put(torch.Tensor, name, _read_value(original, _timed_read(original, tape, name, 1)))
     patches.put(torch.cuda, "synchronize", _timed_wait(torch.cuda.synchronize, tape))
 
 
@@ -73,10 +73,14 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
             ended = perf_counter_ns()
             if moved.is_cpu:
                 tape.inside(tape.clock.waited, ended - began)
+                if tape.look is not None:
+                    tape.look.reads.waited("to", ended - began, 1, tape.ticks)
             else:
                 tape.inside(tape.clock.copied, ended - began)
                 if before is not None:
                     sampler.after(before, ended - began, moved)
+                    if tape.look is not None:
+                        tape.look.reads.copied(tensor, bool(kwargs.get("non_blocking")))
         except Exception as error:
             fault("transfers.move", error)
         return moved
@@ -84,7 +88,9 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
     return move
 
 
-def _timed_read(original: Any, tape: Tape) -> Any:
+def _timed_read(original: Any, tape: Tape, name: str, depth: int) -> Any:
+    """`depth` frames of ours lie between this and the script's call."""
+
     def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         # The host's own numbers first: optimizers read one per parameter and step.
         if tensor.is_cpu or get_ident() != tape.owner:
@@ -92,7 +98,10 @@ def _timed_read(original: Any, tape: Tape) -> Any:
         began = perf_counter_ns()
         value = original(tensor, *args, **kwargs)
         try:
-            tape.inside(tape.clock.waited, perf_counter_ns() - began)
+            spent = perf_counter_ns() - began
+            tape.inside(tape.clock.waited, spent)
+            if tape.look is not None:
+                tape.look.reads.waited(name, spent, depth + 1, tape.ticks)
         except Exception as error:
             fault("transfers.read", error)
         return value

@@ -1,0 +1,79 @@
+"""The steps that are looked at closely: one in eight at first, later one in 64. What each part sees goes to the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.guard import fault
+from _flatout_agent.observe import regime
+from _flatout_agent.observe.lag import Lag
+from _flatout_agent.observe.losses import Losses
+from _flatout_agent.observe.memory_state import MemoryState
+from _flatout_agent.observe.reads import Reads
+
+GRAPHS = 3  # how many graphs behind a loss are looked through: a regime does not change
+
+
+class CloseLook:
+    """Called in the middle of such a step, when the backward pass begins, and when the journal is written."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._memory = MemoryState(torch)
+        self._lag = Lag(torch)
+        self._losses = Losses(torch)
+        self._regime: dict[str, Any] = {}
+        self._graphs = 0
+        self.reads = Reads()
+        self.tokens = 0
+        self.tokened_samples = 0
+
+    def mid_step(self, ticks: int, arguments: Any) -> None:
+        try:
+            loss = arguments[0] if arguments else None
+            if isinstance(loss, (list, tuple)):
+                loss = loss[0] if loss else None
+            if self._graphs < GRAPHS:
+                self._graphs += 1
+                for name, seen in regime.of_graph(loss).items():
+                    self._regime[name] = self._regime.get(name, False) or seen
+            cuda = self._torch.cuda
+            on_device = cuda.is_initialized() and getattr(loss, "is_cuda", False)
+            if on_device and cuda.is_current_stream_capturing():
+                return
+            self._losses.sample(ticks, loss)
+            if on_device:
+                self._lag.sample()
+        except Exception as error:
+            fault("closely.mid_step", error)
+
+    def stepped(self, optimizer: Any) -> None:
+        """Once, after the first step."""
+        try:
+            self._regime.update(regime.of_optimizer(self._torch, optimizer))
+        except Exception as error:
+            fault("closely.stepped", error)
+
+    def count_tokens(self, batch: Any, samples: int) -> None:
+        """Whole numbers in two dimensions are tokens; counted on some batches, and scaled."""
+        parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else (batch,)
+        for part in parts:
+            if getattr(part, "ndim", 0) == 2 and str(getattr(part, "dtype", "")) in ("torch.int64", "torch.int32"):
+                self.tokens += part.numel()
+                self.tokened_samples += samples
+                return
+
+    def told(self, step: int, samples: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        try:
+            fields.update(self._memory.told(step))
+            fields.update(self._lag.told())
+            fields.update(self._losses.told())
+            fields.update(self.reads.told())
+            if self._regime:
+                fields["regime"] = self._regime
+            if self.tokened_samples:
+                fields["tokens"] = round(self.tokens / self.tokened_samples * samples)
+        except Exception as error:
+            fault("closely.told", error)
+        return fields

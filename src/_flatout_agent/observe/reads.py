@@ -1,0 +1,78 @@
+"""Which lines of the script read a value back from the device, and wait for it; and how copies to it are made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from _flatout_agent.loaders import calling_line
+
+MOST_SITES = 64
+MOST_TOLD = 8
+MOST_IN_A_STEP = 32  # reads of one line without a step between them: more are an evaluation's
+
+
+class Site:
+    """A line, and what it cost. Reads between two steps are held back until it shows that they were not a validation's."""
+
+    __slots__ = ("count", "now", "now_count", "place", "spent", "tick", "what")
+
+    def __init__(self, what: str, place: str) -> None:
+        self.what = what
+        self.place = place
+        self.spent = self.count = self.now = self.now_count = 0
+        self.tick = -1
+
+    def close(self, tick: int) -> None:
+        if self.now_count <= MOST_IN_A_STEP:
+            self.spent += self.now
+            self.count += self.now_count
+        self.now = self.now_count = 0
+        self.tick = tick
+
+
+class Reads:
+    def __init__(self) -> None:
+        self._folder = ""
+        self._sites: dict[tuple[Any, int], Site] = {}
+        self._copies = {"pinned": 0, "unpinned": 0, "blocking": 0, "bytes": 0}
+
+    def of_torch(self, torch: Any) -> None:
+        self._folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+    def waited(self, what: str, nanoseconds: int, depth: int, tick: int) -> None:
+        """`depth` frames up is the one that called; its line is looked up once."""
+        frame = sys._getframe(depth + 1)
+        key = (frame.f_code, frame.f_lineno)
+        site = self._sites.get(key)
+        if site is None:
+            if len(self._sites) >= MOST_SITES:
+                return
+            site = self._sites[key] = Site(what, calling_line(self._folder))
+        if site.tick != tick:
+            site.close(tick)
+        site.now += nanoseconds
+        site.now_count += 1
+
+    def copied(self, tensor: Any, non_blocking: bool) -> None:
+        """On the steps that are looked at closely: asking whether memory is pinned is a call to the driver."""
+        copies = self._copies
+        pinned = tensor.is_pinned()
+        copies["pinned" if pinned else "unpinned"] += 1
+        copies["blocking"] += not (pinned and non_blocking)
+        copies["bytes"] += tensor.numel() * tensor.element_size()
+
+    def told(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        if self._sites:
+            by_site: dict[tuple[str, str], list[int]] = {}
+            for site in self._sites.values():
+                total = by_site.setdefault((site.what, site.place), [0, 0])
+                total[0] += site.spent
+                total[1] += site.count
+            costliest = sorted(by_site.items(), key=lambda item: -item[1][0])[:MOST_TOLD]
+            told["reads"] = [{"what": what, "site": site, "ns": t[0], "count": t[1]} for (what, site), t in costliest if t[1]]
+        if self._copies["pinned"] + self._copies["unpinned"]:
+            told["copies"] = dict(self._copies)
+        return told
