@@ -46,9 +46,9 @@ def _memory(torch: Any) -> dict[str, Any]:
 
 def _holders(torch: Any) -> list[dict[str, Any]]:
     """What holds the memory, largest first; what is left over are mostly the activations kept for the backward pass."""
-    things = gc.get_objects()  # the script is over: it may take a moment
-    optimizers = [thing for thing in things if isinstance(thing, torch.optim.Optimizer)]
-    modules = [thing for thing in things if isinstance(thing, torch.nn.Module)]
+    things = gc.get_objects()  # the script is over: it may take a moment. By type: `isinstance` would wake lazy proxies
+    optimizers = [thing for thing in things if issubclass(type(thing), torch.optim.Optimizer)]
+    modules = [thing for thing in things if issubclass(type(thing), torch.nn.Module)]
     parameters = {id(p): p for module in modules for p in module.parameters(recurse=False)}
     parameters.update({id(p): p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]})
     gradients = [p.grad for p in parameters.values() if p.grad is not None]
@@ -95,19 +95,18 @@ def _inside(torch: Any, name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, torch.nn.Module):
-        seen = set()
-        for path, parameter in value.named_parameters():
-            if str(parameter.device) not in seen:  # one of each device says it all
-                seen.add(str(parameter.device))
-                yield f"{name}.{path}", parameter
-        for path, attribute in vars(value).items():
-            if isinstance(attribute, torch.Tensor):
-                yield f"{name}.{path}", attribute
-    elif isinstance(value, (list, tuple)):
-        for index, part in enumerate(value[:4]):
-            if isinstance(part, torch.Tensor):
-                yield f"{name}[{index}]", part
-    elif isinstance(value, dict):
-        for key, part in list(value.items())[:8]:
-            if isinstance(part, torch.Tensor):
-                yield f"{name}[{key!r}]", part
+        yield from _of_module(torch, name, value)
+    elif isinstance(value, (list, tuple, dict)):
+        parts = list(value.items() if isinstance(value, dict) else enumerate(value))[:MOST_NAMES]
+        yield from ((f"{name}[{key!r}]", part) for key, part in parts if isinstance(part, torch.Tensor))
+
+
+def _of_module(torch: Any, name: str, module: Any) -> Iterator[tuple[str, Any]]:
+    seen = set()
+    for path, parameter in module.named_parameters():
+        if str(parameter.device) not in seen:  # one of each device says it all
+            seen.add(str(parameter.device))
+            yield f"{name}.{path}", parameter
+    for path, attribute in vars(module).items():
+        if isinstance(attribute, torch.Tensor):
+            yield f"{name}.{path}", attribute

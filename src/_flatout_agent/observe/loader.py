@@ -51,7 +51,7 @@ class Iterators:
 
 
 def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
-    fetched, exhausted, known = tape.clock.fetched, tape.clock.exhausted, iterators.known
+    arrived, exhausted = _arrived(tape, iterators), tape.clock.exhausted
 
     def __next__(self: Any) -> Any:
         if get_ident() != tape.owner:
@@ -62,29 +62,34 @@ def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
         try:
             batch = original(self)
         except BaseException:
-            try:
-                tape.note((exhausted, began, perf_counter_ns(), id(self)))
-            except Exception as error:
-                fault("loader.exhausted", error)
+            tape.note((exhausted, began, perf_counter_ns(), id(self)))
             raise
         try:
-            ended = perf_counter_ns()
-            if id(self) not in known:
-                iterators.started(None, self, began, began)  # it was made before us, or not by a loader
-            try:
-                size = batch[0].size(0) if type(batch) is list else size_of(batch)
-            except Exception:
-                size = size_of(batch)
-            tape.note((fetched, began, ended, size, id(self)))
-            if tape.sampling and tape.look is not None:
-                tape.look.count_tokens(batch, size)
-            if len(tape.lines) > MOST_LINES:
-                tape.tell()
+            arrived(self, batch, began, perf_counter_ns())
         except Exception as error:
             fault("loader.next", error)
         return batch
 
     return dress(__next__, original)
+
+
+def _arrived(tape: Tape, iterators: Iterators) -> Any:
+    fetched, known = tape.clock.fetched, iterators.known
+
+    def arrived(iterator: Any, batch: Any, began: int, ended: int) -> None:
+        if id(iterator) not in known:
+            iterators.started(None, iterator, began, began)  # it was made before us, or not by a loader
+        try:
+            size = batch[0].size(0) if type(batch) is list else size_of(batch)
+        except Exception:
+            size = size_of(batch)
+        tape.note((fetched, began, ended, size, id(iterator)))
+        if len(tape.lines) > MOST_LINES:
+            tape.tell()
+        if tape.sampling and tape.look is not None:
+            tape.look.count_tokens(batch, size)
+
+    return arrived
 
 
 def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:

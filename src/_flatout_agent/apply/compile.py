@@ -1,0 +1,216 @@
+"""torch.compile of a root's own forward, counted with Dynamo's counters, safe with CUDA graphs.
+
+`base.forward` is compiled, not the call: compiling the call of a container captures nothing and says nothing. So a root
+with hooks of its own, or with a `forward` set on the instance, is left alone: the compiled function would bypass them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Any
+
+from _flatout_agent.apply.dressing import Layer, Outfit, Run
+from _flatout_agent.apply.model import Knob, Outcome, Scene, already, applied, refused
+from _flatout_agent.apply.outputs import changed_tensors
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+WITH_GRAPHS = ("reduce-overhead", "max-autotune")
+
+# Dynamo gives up silently after 8 variants of a function; a trial must see what they cost instead.
+LIMITS = {
+    "recompile_limit": 64,
+    "cache_size_limit": 64,
+    "accumulated_recompile_limit": 512,
+    "accumulated_cache_size_limit": 512,
+}
+
+
+class CompileLayer(Layer):
+    """The compiled forward in place of the plain one."""
+
+    rank = 90  # innermost
+    compiles = True
+
+    def __init__(self, torch: Any, compiled: Any, steps: _Steps | None) -> None:
+        self._torch = torch
+        self._compiled = compiled
+        self._steps = steps
+        self.calls = 0
+        self.bypassed = 0  # calls that came with hooks, which the compiled function would not run
+
+    def wrap(self, inner: Run) -> Run:
+        torch, compiled, steps = self._torch, self._compiled, self._steps
+
+        def run(module: Any, args: Any, kwargs: Any) -> Any:
+            if has_hooks(module):
+                self.bypassed += 1
+                return inner(module, args, kwargs)
+            self.calls += 1
+            if steps is None:
+                return compiled(module, *args, **kwargs)
+            steps.mark()
+            # What a CUDA graph returns lies in its own memory, and the next replay writes there.
+            return changed_tensors(torch, compiled(module, *args, **kwargs), torch.clone)
+
+        return run
+
+
+class _Steps:
+    """Tells CUDA graphs where a step begins: at the first call after an optimizer's step, not at every call."""
+
+    def __init__(self, torch: Any) -> None:
+        self._begin = torch.compiler.cudagraph_mark_step_begin
+        self._fresh = True
+
+    def stepped(self, *_: Any) -> None:
+        self._fresh = True
+
+    def mark(self) -> None:
+        if self._fresh:
+            self._fresh = False
+            self._begin()
+
+
+class Compile(Knob):
+    name = "compile"
+    backend = "inductor"
+
+    def __init__(self) -> None:
+        self._torch: Any = None
+        self._worn: list[tuple[Outfit, CompileLayer]] = []
+        self._limits: dict[str, Any] = {}
+        self._before: dict[str, int] = {}
+        self._handles: list[Any] = []
+        self._scene: Scene | None = None
+        self._wants_cuda_graphs = False
+
+    def put_on(self, scene: Scene, value: Any) -> Outcome:
+        self._torch = torch = scene.torch
+        mode = "default" if value is True or value == "on" else value
+        if mode not in MODES:
+            return refused("unknown-value", value=str(value))
+        outcome = self._obstacle(scene)
+        if outcome is not None:
+            return outcome
+        self._scene = scene
+        steps = None
+        if mode in WITH_GRAPHS and scene.has_cuda():
+            steps = _Steps(torch)
+            self._wants_cuda_graphs = True
+            self._handles = [optimizer.register_step_post_hook(steps.stepped) for optimizer in scene.optimizers]
+        self._raise_limits()
+        self._before = counts()
+        for root in scene.roots:
+            outfit = scene.wardrobe.outfit(root)
+            options = {"mode": mode} if self.backend == "inductor" else {}
+            compiled = torch.compile(outfit.base.forward, backend=self.backend, **options)
+            layer = CompileLayer(torch, compiled, steps)
+            self._worn.append((outfit, layer))
+            outfit.wear(layer)
+        return applied(mode=mode, roots=len(self._worn), cuda_graphs=steps is not None)
+
+    def _obstacle(self, scene: Scene) -> Outcome | None:
+        if not scene.roots:
+            return refused("no-roots-found")
+        if any(type(root).__name__ == "OptimizedModule" for root in scene.roots):
+            return already("script-compiles")
+        if self.backend == "inductor":
+            if scene.has_cuda() and not _has_triton():
+                return refused("no-triton")
+            if not scene.has_cuda() and not any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")):
+                return refused("no-c++-compiler")
+        reasons = (_root_obstacle(scene, root) for root in scene.roots)
+        return next((refused(why[0], **why[1]) for why in reasons if why is not None), None)
+
+    def _raise_limits(self) -> None:
+        import torch._dynamo.config as config
+
+        for name, least in LIMITS.items():
+            current = getattr(config, name, None)
+            if isinstance(current, int) and current < least:
+                self._limits[name] = current
+                setattr(config, name, least)
+
+    def take_off(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        for outfit, layer in self._worn:
+            outfit.drop(layer)
+        if self._limits:
+            import torch._dynamo.config as config
+
+            for name, value in self._limits.items():
+                setattr(config, name, value)
+        if self._worn and self._scene is not None and not self._scene.compiled_seen:
+            # The next variant begins with an empty cache; what a script compiled itself would be lost as well.
+            self._torch._dynamo.reset()
+
+    def proof(self) -> Outcome:
+        layers = [layer for _, layer in self._worn]
+        faults = [layer.fault for layer in layers if layer.fault]
+        if faults:
+            return refused("raised", error=faults[0])
+        calls = sum(layer.calls for layer in layers)
+        if not calls:
+            bypassed = sum(layer.bypassed for layer in layers)
+            return refused("hooks-on-root" if bypassed else "not-called-yet")
+        seen = {name: max(0, value - self._before.get(name, 0)) for name, value in counts().items()}
+        if not seen["graphs"]:
+            return refused("nothing-captured", **seen)
+        if self._wants_cuda_graphs:
+            seen["cuda_graphs"] = recorded_cuda_graphs(self._torch)
+            if not seen["cuda_graphs"]:
+                return refused("no-cuda-graph-recorded", **seen)
+        most = seen.pop("most_variants")
+        if seen["limit_hits"] or most >= LIMITS["recompile_limit"]:
+            return refused("recompile-limit", **seen)
+        return applied("", calls=calls, **seen)
+
+
+def has_hooks(module: Any) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
+
+
+def counts() -> dict[str, int]:
+    """Dynamo's own counters, since the process began."""
+    from torch._dynamo import convert_frame
+    from torch._dynamo.utils import counters
+
+    variants = list(getattr(convert_frame, "FRAME_COMPILE_COUNTER", {}).values())
+    return {
+        "graphs": int(counters["stats"].get("unique_graphs", 0)),
+        "graph_breaks": int(sum(counters["graph_break"].values())),
+        "recompiles": sum(variants) - len(variants),
+        "most_variants": max(variants, default=0),
+        "limit_hits": int(sum(value for key, value in counters["frames"].items() if "limit" in str(key))),
+        "cuda_graph_skips": int(counters["inductor"].get("cudagraph_skips", 0)),
+    }
+
+
+def recorded_cuda_graphs(torch: Any) -> int:
+    """CUDA graphs that stand ready to be replayed on the current card."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None:
+        return 0
+    manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False)
+    return sum(len(nodes) for nodes in manager.roots.values()) if manager is not None else 0
+
+
+def _root_obstacle(scene: Scene, root: Any) -> tuple[str, dict[str, Any]] | None:
+    name = {"module": type(root).__name__}
+    if "forward" in vars(root):
+        return "forward-set-on-instance", name
+    if has_hooks(root):
+        return "hooks-on-root", name
+    if hasattr(root, "_fsdp_wrapped_module") or "FSDPModule" in {kind.__name__ for kind in type(root).__mro__}:
+        return "sharded-module", name
+    return scene.wardrobe.obstacle(root)
+
+
+def _has_triton() -> bool:
+    try:
+        import torch.utils._triton as triton
+    except ImportError:
+        return False
+    return bool(triton.has_triton())

@@ -1,0 +1,241 @@
+"""One loader under other settings (Control), and one iterator of it that the script holds (Line)."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+from weakref import ref
+
+from _flatout_agent.apply.fetching import plain_values
+from _flatout_agent.apply.outputs import tensors_in
+from _flatout_agent.apply.stand_in import LiveSampler, Settings, build, restart, settings_of, shell
+from _flatout_agent.guard import fault
+
+# Workers that follow others in one epoch must not repeat their draws.
+NEXT_SEED = 0x9E3779B97F4A7C15
+SEED_BITS = 0x7FFFFFFFFFFFFFFF
+
+
+class Control:
+    """What is wanted of one loader, and workers of ours that outlive an epoch."""
+
+    def __init__(self, torch: Any, loader: Any) -> None:
+        self.torch = torch
+        self.loader: Callable[[], Any] = ref(loader)
+        self.own = settings_of(loader)
+        self.wanted: dict[str, Any] = {}
+        self.delivered = 0  # batches that came from other settings than the script's
+        self.fault = ""
+        self.serving: Callable[[], Any] = lambda: None  # the iterator in use now, weakly
+        self.last = self.own  # the settings that the latest batches came by
+        self.pinned = False  # a tensor of a batch was seen in pinned memory
+        self.worker_pids: list[list[int]] = []  # of each epoch
+        self._kept: Any = None  # an iterator with persistent workers
+        self._kept_settings: Settings | None = None
+        self._kept_values: Any = None
+        self._kept_by: Callable[[], Any] = lambda: None
+
+    def settings(self) -> Settings:
+        if self.fault:
+            return self.own
+        prefetch = self.wanted.get("prefetch") or self.own.prefetch or 2
+        return self.own._replace(**{**self.wanted, "prefetch": prefetch}).sensible()
+
+    def replaces_own_workers(self) -> bool:
+        """Whether starting the script's own iterator would start workers for nothing."""
+        return self.own.workers > 0 and self.settings() != self.own
+
+    def shell(self) -> Any:
+        loader = self.loader()
+        if loader.persistent_workers and loader._iterator is None:
+            return None  # they are started once, and stay in reserve for when we are taken off
+        return shell(loader)
+
+    def make(self, settings: Settings, rest: Any, seed: int, line: Line) -> tuple[Any, LiveSampler]:
+        """An iterator with these settings: the kept one where its workers know the dataset as it is now."""
+        sampler = LiveSampler(rest)
+        loader = self.loader()
+        values = plain_values(loader.dataset) if settings.persistent else None
+        if self._can_reuse(settings, values):
+            self._kept_by = ref(line)
+            restart(self.torch, loader, self._kept, settings, sampler)
+            return self._kept, sampler
+        iterator = build(self.torch, loader, settings, sampler, seed)
+        if settings.persistent:
+            if self._kept_by() is None:
+                self.close_kept()
+            self._kept, self._kept_settings, self._kept_values = iterator, settings, values
+            self._kept_by = ref(line)
+        return iterator, sampler
+
+    def _can_reuse(self, settings: Settings, values: Any) -> bool:
+        return (
+            self._kept is not None
+            and settings == self._kept_settings
+            and values == self._kept_values  # a script that sets `dataset.epoch` means the workers too
+            and self._kept_by() is None
+        )
+
+    def finished_with(self, iterator: Any, line: Line) -> None:
+        """A line needs this iterator no more."""
+        if iterator is self._kept:
+            self._kept_by = lambda: None
+            if self.settings() != self._kept_settings:
+                self.close_kept()
+        elif hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()
+
+    def close_kept(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept._shutdown_workers()
+
+    def let_go(self) -> None:
+        if self._kept_by() is None:
+            self.close_kept()
+
+
+class Line:
+    """What an iterator of the script's delivers, and where it comes from at present."""
+
+    def __init__(self, control: Control, iterator: Any, visible: Any, remove: Callable[[], None]) -> None:
+        self.control = control
+        self._visible = visible
+        self._remove = remove
+        self._current: Any = None  # None: the script's own iterator
+        self._settings = control.own
+        self._sampler: LiveSampler | None = None
+        self._rest = iterator._sampler_iter  # the script's sampler, wherever it stands
+        self._seed = iterator._base_seed
+        self._started_workers = control.own.workers > 0 and hasattr(iterator, "_workers")
+        self._draining = False
+        self._ended = False
+
+    def begin(self) -> None:
+        """The script's iterator is a shell: there is nothing to drain, and fetching ahead begins at once."""
+        self._turn_to(self.control.settings())
+
+    def next(self, original: Any) -> Any:
+        iterator = self._visible()
+        if not self._draining and not self._ended and self.control.settings() != self._settings:
+            self._leave(iterator)
+        while True:
+            source = iterator if self._current is None else self._current
+            try:
+                batch = original(source)
+            except StopIteration:
+                if not self._draining:
+                    self._end()
+                    raise
+                self._draining = False
+                self._retire()
+                self._turn_to(self.control.settings())
+                if self._current is None:
+                    self._remove()
+                continue
+            except Exception as error:
+                if self._current is None:
+                    raise
+                return self._fall_back(error, iterator, original)
+            if self._current is not None:
+                self._note_delivery(iterator, batch)
+            return batch
+
+    def abandoned(self) -> None:
+        """The script dropped its iterator, in mid-epoch or at its end."""
+        try:
+            if self._current is not None:
+                self.control.finished_with(self._current, self)
+                self._current = None
+        except Exception as error:
+            fault("handover.abandoned", error)
+
+    def _leave(self, iterator: Any) -> None:
+        """What is in flight is delivered first; an iterator without workers has nothing in flight."""
+        source = iterator if self._current is None else self._current
+        if hasattr(source, "_workers"):
+            if self._sampler is None:
+                source._sampler_iter = iter(())
+            else:
+                self._sampler.close()
+            self._draining = True
+            return
+        self._retire()
+        self._turn_to(self.control.settings())
+        if self._current is None:
+            self._remove()
+
+    def _retire(self) -> None:
+        if self._current is not None:
+            current, self._current, self._sampler = self._current, None, None
+            self.control.finished_with(current, self)
+
+    def _turn_to(self, settings: Settings) -> None:
+        iterator = self._visible()
+        if settings == self.control.own and self._own_can_serve(iterator):
+            self._settings = settings
+            return
+        if self._started_workers:
+            self._seed = (self._seed + NEXT_SEED) & SEED_BITS
+        try:
+            self._current, self._sampler = self.control.make(settings, self._rest, self._seed, self)
+            if settings.workers:
+                self._started_workers = True
+                self.control.worker_pids.append([worker.pid for worker in self._current._workers])
+            self.control.serving = ref(self._current)
+            self.control.last = settings
+        except Exception as error:
+            self._give_up(error)
+            self._serve_here(self._rest)
+        self._settings = settings
+
+    def _own_can_serve(self, iterator: Any) -> bool:
+        if hasattr(iterator, "_workers"):
+            if iterator._shutdown or not iterator._persistent_workers:
+                return False
+            iterator._sampler_iter = self._rest
+            for _ in range(iterator._prefetch_factor * iterator._num_workers):
+                iterator._try_put_index()
+            return True
+        if self.control.own.workers:
+            return False
+        iterator._sampler_iter = self._rest
+        return True
+
+    def _note_delivery(self, iterator: Any, batch: Any) -> None:
+        self.control.delivered += 1
+        if self._settings.pin and not self.control.pinned:
+            self.control.pinned = any(tensor.is_pinned() for tensor in tensors_in(self.control.torch, batch))
+        iterator._num_yielded += 1
+        if self._sampler is not None and self._sampler.pending:
+            self._sampler.pending.popleft()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._remove()
+
+    def _fall_back(self, error: Exception, iterator: Any, original: Any) -> Any:
+        """A worker of ours died, or the dataset raised: the same indices once more, in this process, as they would be."""
+        self._give_up(error)
+        rest = self._sampler.rest() if self._sampler is not None else self._rest
+        current = self._current
+        self._serve_here(rest)
+        try:
+            self.control.finished_with(current, self)
+        except Exception as second:
+            fault("handover.shutdown", second)
+        return original(iterator if self._current is None else self._current)
+
+    def _give_up(self, error: Exception) -> None:
+        self.control.fault = f"{type(error).__name__}: {error}"[:300]
+        fault("handover", error)
+
+    def _serve_here(self, rest: Any) -> None:
+        iterator = self._visible()
+        self._sampler = None
+        self._settings = self.control.own
+        if hasattr(iterator, "_workers"):
+            here = self.control.own._replace(workers=0).sensible()
+            self._current = build(self.control.torch, self.control.loader(), here, LiveSampler(rest), self._seed)
+        else:
+            self._current = None
+            iterator._sampler_iter = rest

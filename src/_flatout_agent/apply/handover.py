@@ -1,0 +1,169 @@
+"""Other settings for a loader whose iterator the script already holds, in the middle of an epoch.
+
+The script keeps its iterator; what `next` on it returns comes from another one, to which the live sampler was handed over
+after the batches in flight were delivered. So batches, order, length of the epoch and the script's random draws stay.
+The hook on `_BaseDataLoaderIter.__next__` calls `next_batch`, the one on `DataLoader.__iter__` calls `start_epoch`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from _flatout_agent.apply.control import Control, Line
+from _flatout_agent.apply.fetching import Fetching
+from _flatout_agent.guard import fault
+from _flatout_agent.patch import Patches, dress
+
+WATCHED_FETCHES = 3
+
+
+class Handover:
+    """The loaders under control, and the iterators of theirs that the script holds."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._controls: dict[int, Control] = {}
+        self._lines: dict[int, Line] = {}
+        self._fetching: dict[int, tuple[Any, Fetching]] = {}
+        self._watching = False
+        self._receiver: Any = None
+        self.busy = False  # while it is False the hooks need not call at all
+
+    # --- what the hooks call -------------------------------------------------------------------------------------
+
+    def next_batch(self, iterator: Any, original: Any) -> Any:
+        """`original` is torch's own `__next__`: called by its name it would be the hook again."""
+        if self._receiver is None:
+            return self._next(iterator, original)
+        batch = self._next(iterator, original)
+        self._receiver(batch)
+        return batch
+
+    def _next(self, iterator: Any, original: Any) -> Any:
+        line = self._lines.get(id(iterator))
+        if line is not None:
+            return line.next(original)
+        if self._controls:
+            line = self._adopt(iterator)
+            if line is not None:
+                return line.next(original)
+        if self._watching:
+            return self._watched(iterator, original)
+        return original(iterator)
+
+    def start_epoch(self, loader: Any, original: Any) -> Any:
+        """`original` is torch's own `DataLoader.__iter__`."""
+        control = self._controls.get(id(loader))
+        if control is None or control.loader() is not loader or not control.replaces_own_workers():
+            return original(loader)
+        try:
+            iterator = control.shell()
+        except Exception as error:
+            fault("handover.start_epoch", error)
+            return original(loader)
+        if iterator is None:
+            return original(loader)
+        line = self._line(control, iterator)
+        line.begin()
+        return iterator
+
+    # --- what the knobs call -------------------------------------------------------------------------------------
+
+    def control(self, loader: Any) -> Control:
+        found = self._controls.get(id(loader))
+        if found is None or found.loader() is not loader:
+            found = self._controls[id(loader)] = Control(self._torch, loader)
+        self.busy = True
+        return found
+
+    def known(self, loader: Any) -> Control | None:
+        found = self._controls.get(id(loader))
+        return found if found is not None and found.loader() is loader else None
+
+    def release(self, loader: Any) -> None:
+        """Nothing is wanted of this loader any more: its lines go back to the script's own settings as they drain."""
+        found = self.known(loader)
+        if found is not None and not found.wanted:
+            found.let_go()
+            del self._controls[id(loader)]
+            self._tell_busy()
+
+    def hand_batches_to(self, receiver: Any) -> None:
+        """Each batch is shown to this function before the script gets it; None ends that."""
+        self._receiver = receiver
+        self._tell_busy()
+
+    def watch(self) -> None:
+        """See whether fetching touches random state, for the first batches of each dataset."""
+        self._watching = self.busy = True
+
+    def stop_watching(self) -> None:
+        self._watching = False
+        self._tell_busy()
+
+    def fetching(self, dataset: Any) -> Fetching | None:
+        kept = self._fetching.get(id(dataset))
+        return kept[1] if kept is not None and kept[0]() is dataset else None
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _adopt(self, iterator: Any) -> Line | None:
+        sampler = getattr(iterator, "_index_sampler", None)
+        for control in self._controls.values():
+            loader = control.loader()
+            if loader is not None and loader._index_sampler is sampler and control.settings() != control.own:
+                return self._line(control, iterator)
+        return None
+
+    def _line(self, control: Control, iterator: Any) -> Line:
+        key = id(iterator)
+
+        def gone(_: Any = None) -> None:
+            line = self._lines.pop(key, None)
+            if line is not None:
+                line.abandoned()
+            self._tell_busy()
+
+        line = self._lines[key] = Line(control, iterator, ref(iterator, gone), gone)
+        return line
+
+    def _tell_busy(self) -> None:
+        self.busy = bool(self._controls or self._lines or self._watching or self._receiver)
+
+    def _watched(self, iterator: Any, original: Any) -> Any:
+        dataset = getattr(iterator, "_dataset", None)
+        fetching = self.fetching(dataset)
+        if fetching is None:
+            fetching = Fetching()
+            try:
+                self._fetching[id(dataset)] = (ref(dataset), fetching)
+            except TypeError:
+                self._fetching[id(dataset)] = (lambda: dataset, fetching)  # a list: held, while watching
+        # The first batch of an epoch comes with the sampler's own seed; workers draw elsewhere.
+        if iterator._num_workers or not iterator._num_yielded or fetching.fetches >= WATCHED_FETCHES:
+            batch = original(iterator)
+        else:
+            before = fetching.before(self._torch, dataset)
+            batch = original(iterator)
+            fetching.after(self._torch, dataset, before)
+        if not fetching.batch_bytes:
+            fetching.weigh(self._torch, batch)
+        return batch
+
+
+def install(torch: Any, handover: Handover, patches: Patches) -> None:
+    """The two hooks on their own, for tests and for the library; the agent calls from its observers."""
+    from torch.utils.data import dataloader
+
+    original_next = dataloader._BaseDataLoaderIter.__next__
+    original_iter = dataloader.DataLoader.__iter__
+
+    def __next__(self: Any) -> Any:
+        return handover.next_batch(self, original_next) if handover.busy else original_next(self)
+
+    def __iter__(self: Any) -> Any:
+        return handover.start_epoch(self, original_iter) if handover.busy else original_iter(self)
+
+    patches.put(dataloader._BaseDataLoaderIter, "__next__", dress(__next__, original_next))
+    patches.put(dataloader.DataLoader, "__iter__", dress(__iter__, original_iter))

@@ -1,0 +1,124 @@
+"""What every knob speaks: the scene it is put on, what came of it, and the four promises each one keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from _flatout_agent.apply.dressing import Wardrobe
+from _flatout_agent.apply.handover import Handover
+from _flatout_agent.apply.moving import Mover
+
+APPLIED = "applied"
+ALREADY = "already"
+REFUSED = "refused"
+
+EXACT = "exact"
+RESAMPLED = "resampled"
+TOLERANCE = "tolerance"
+TRAINING = "training"
+
+
+class Outcome:
+    """What came of a knob: a status, a reason that needs no language, and what was seen, as plain JSON values."""
+
+    __slots__ = ("code", "details", "status")
+
+    def __init__(self, status: str, code: str = "", **details: Any) -> None:
+        self.status = status
+        self.code = code
+        self.details = details
+
+    def told(self) -> dict[str, Any]:
+        return {"status": self.status, "code": self.code, "details": self.details}
+
+    def __bool__(self) -> bool:
+        """Whether the knob is in effect, by us or by the script."""
+        return self.status != REFUSED
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcome) and self.told() == other.told()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.status}, {self.code!r}, {self.details})"
+
+
+def applied(code: str = "", **details: Any) -> Outcome:
+    return Outcome(APPLIED, code, **details)
+
+
+def already(code: str, **details: Any) -> Outcome:
+    return Outcome(ALREADY, code, **details)
+
+
+def refused(code: str, **details: Any) -> Outcome:
+    return Outcome(REFUSED, code, **details)
+
+
+class Scene:
+    """What the agent found in the running script. The script's objects are held weakly: it may drop them any time."""
+
+    def __init__(self, torch: Any, device_type: str = "cpu") -> None:
+        self.torch = torch
+        self.device_type = device_type
+        self.steps_done = 0  # a knob that must come before the first step asks this
+        self.autocast_seen = False  # the script enters autocast itself
+        self.compiled_seen = False  # the script uses torch.compile itself
+        self.wardrobe = Wardrobe(torch)
+        self.handover = Handover(torch)
+        self.mover = Mover(torch)
+        self._roots: list[ref[Any]] = []
+        self._optimizers: list[ref[Any]] = []
+        self._loaders: list[ref[Any]] = []
+
+    def found(self, roots: Any = (), optimizers: Any = (), loaders: Any = ()) -> None:
+        """More of the script's objects; those known already are not taken twice."""
+        for place, things in ((self._roots, roots), (self._optimizers, optimizers), (self._loaders, loaders)):
+            known = {id(thing) for thing in alive(place)}
+            place.extend(ref(thing) for thing in things if id(thing) not in known)
+
+    @property
+    def roots(self) -> list[Any]:
+        return alive(self._roots)
+
+    @property
+    def optimizers(self) -> list[Any]:
+        return alive(self._optimizers)
+
+    @property
+    def loaders(self) -> list[Any]:
+        return alive(self._loaders)
+
+    def has_cuda(self) -> bool:
+        return bool(self.device_type == "cuda" and self.torch.cuda.is_available())
+
+
+def alive(references: list[ref[Any]]) -> list[Any]:
+    things = (reference() for reference in references)
+    return [thing for thing in things if thing is not None]
+
+
+class Knob:
+    """One setting. `put_on` says what came of it, `take_off` leaves no trace, `proof` tells what was seen since."""
+
+    name = ""
+    hot = True  # False: only before the first step, so a change of it restarts the script
+
+    def put_on(self, scene: Scene, value: Any) -> Outcome:
+        raise NotImplementedError
+
+    def take_off(self) -> None:
+        raise NotImplementedError
+
+    def proof(self) -> Outcome:
+        raise NotImplementedError
+
+    def numerics(self, scene: Scene) -> str:
+        return TOLERANCE
+
+    @staticmethod
+    def is_off(value: Any) -> bool:
+        """Whether this value means the script as it is."""
+        return value is None or value is False or value in ("off", "no", "script")  # 0 is a number of workers

@@ -1,0 +1,146 @@
+"""How a batch gets to the device: without blocking, or ahead of its use on a stream of its own.
+
+The script goes on holding its batch on the host and calling `.to(device)` on it. Only tensors that came out of its loader in
+pinned memory are touched: those are fresh with every batch, while a buffer of the script's own may be written again while
+a copy is still under way. `Mover.wrap` is what the observer of transfers can call instead of the patch below.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from _flatout_agent.apply.outputs import tensors_in
+from _flatout_agent.guard import fault
+from _flatout_agent.patch import Patches
+
+MOST_AWAITED = 8  # batches that were copied ahead and never asked for: then nobody moves them
+
+
+class Mover:
+    """The tensors of the batch in the script's hands, and where it was seen to move each."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._patches: Patches | None = None
+        self._stream: Any = None
+        self._loose: dict[int, Any] = {}  # id of a tensor of the batch -> (weak reference, place in the batch)
+        self._targets: dict[int, Any] = {}  # place in the batch -> the device that the script moves it to
+        self._ahead: dict[int, Any] = {}  # id of a tensor -> (weak reference, version, its copy)
+        self.users: set[str] = set()  # the knobs that are on
+        self.made_non_blocking = 0
+        self.copied_ahead = 0
+        self.used_ahead = 0
+
+    def join(self, name: str) -> None:
+        from _flatout_agent.observe.transfers import MethodTwin  # equal to the original in sets of methods
+
+        self.users.add(name)
+        if self._patches is None:
+            self._patches = Patches()
+            for method in ("to", "cuda"):
+                original = getattr(self._torch.Tensor, method)
+                self._patches.put(self._torch.Tensor, method, MethodTwin(original, self.wrap(original, method)))
+
+    def lift(self) -> None:
+        """While Dynamo compiles: it would break its graph at our method. Ours is over the observer's, so it goes first."""
+        if self._patches is not None:
+            self._patches.lift()
+
+    def put_back(self) -> None:
+        if self._patches is not None:
+            self._patches.put_back()
+
+    def leave(self, name: str) -> None:
+        self.users.discard(name)
+        if "device_prefetch" not in self.users:
+            self._ahead.clear()
+            self._stream = None
+        if not self.users and self._patches is not None:
+            self._patches.take_off()
+            self._patches = None
+            self._loose.clear()
+            self._targets.clear()
+
+    def arrived(self, batch: Any) -> None:
+        """A batch is about to be given to the script."""
+        if not self.users:
+            return
+        try:
+            tensors = tensors_in(self._torch, batch)
+            self._loose = {
+                id(tensor): (ref(tensor), place) for place, tensor in enumerate(tensors) if tensor.is_cpu and tensor.is_pinned()
+            }
+            if "device_prefetch" in self.users:
+                self._copy_ahead(tensors)
+        except Exception as error:
+            fault("moving.arrived", error)
+
+    def wrap(self, original: Any, method: str) -> Any:
+        """`Tensor.to` or `.cuda` with what the knobs that are on make of it."""
+
+        def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            loose = self._loose.get(id(tensor))
+            if loose is None or loose[0]() is not tensor:
+                return original(tensor, *args, **kwargs)
+            try:
+                device = self._target(method, args, kwargs)
+                ready = None if device is None else self._ready(tensor, loose[1], device)
+            except Exception as error:
+                fault("moving.move", error)
+                return original(tensor, *args, **kwargs)
+            if ready is not None:
+                return ready
+            if device is not None and "non_blocking" in self.users:
+                self.made_non_blocking += 1
+                kwargs = {**kwargs, "non_blocking": True}
+            return original(tensor, *args, **kwargs)
+
+        return move
+
+    def _target(self, method: str, args: Any, kwargs: Any) -> Any:
+        """The card that this call copies to and does nothing else; None for anything more involved."""
+        if len(args) > 1 or set(kwargs) - {"device", "non_blocking"}:
+            return None
+        given = args[0] if args else kwargs.get("device")
+        if given is None and method == "cuda":
+            given = "cuda"
+        if isinstance(given, int):
+            given = f"cuda:{given}"
+        if not isinstance(given, (str, self._torch.device)):
+            return None  # a dtype, or another tensor
+        device = self._torch.device(given)
+        if device.type != "cuda":
+            return None
+        return device if device.index is not None else self._torch.device("cuda", self._torch.cuda.current_device())
+
+    def _copy_ahead(self, tensors: list[Any]) -> None:
+        cuda = self._torch.cuda
+        if len(self._ahead) > MOST_AWAITED * max(1, len(self._targets)):
+            self._ahead.clear()
+            self._targets.clear()
+        if not self._targets or cuda.is_current_stream_capturing():
+            return
+        if self._stream is None:
+            self._stream = cuda.Stream()
+        with cuda.stream(self._stream):
+            for place, tensor in enumerate(tensors):
+                device = self._targets.get(place)
+                if device is not None and id(tensor) in self._loose:
+                    copy = self._torch.empty_like(tensor, device=device)
+                    copy.copy_(tensor, non_blocking=True)
+                    self._ahead[id(tensor)] = (ref(tensor), tensor._version, copy, device)
+                    self.copied_ahead += 1
+
+    def _ready(self, tensor: Any, place: int, device: Any) -> Any:
+        if "device_prefetch" not in self.users:
+            return None
+        self._targets[place] = device
+        kept = self._ahead.pop(id(tensor), None)
+        if kept is None or kept[0]() is not tensor or kept[1] != tensor._version or kept[3] != device:
+            return None  # the script has written to it since, or wants it elsewhere
+        current = self._torch.cuda.current_stream(device)
+        current.wait_stream(self._stream)
+        kept[2].record_stream(current)  # its memory belongs to the other stream
+        self.used_ahead += 1
+        return kept[2]

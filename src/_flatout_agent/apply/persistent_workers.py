@@ -1,0 +1,29 @@
+"""Workers that stay alive from one epoch to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.apply.control import Control
+from _flatout_agent.apply.loading import LoaderKnob
+from _flatout_agent.apply.model import Outcome, Scene, already, applied, refused
+
+
+class PersistentWorkers(LoaderKnob):
+    name = "persistent_workers"
+    field = "persistent"
+
+    def _setting(self, scene: Scene, loader: Any, current: Any, value: Any) -> tuple[Outcome, Any]:
+        if not current.workers:
+            return refused("needs-workers"), None
+        if loader.persistent_workers:
+            return already("script-set-it"), None
+        return applied(), True
+
+    def _seen(self, control: Control, iterator: Any) -> Outcome:
+        epochs = [pids for pids in control.worker_pids if pids]
+        if len(epochs) < 2:
+            return refused("no-second-epoch-yet")
+        if epochs[-1] == epochs[-2]:
+            return applied(same_workers=len(epochs[-1]))
+        return refused("workers-restarted", epochs=len(epochs))

@@ -1,0 +1,29 @@
+"""Batches in page-locked memory, from which a copy to the device need not wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.apply.control import Control
+from _flatout_agent.apply.loading import LoaderKnob
+from _flatout_agent.apply.model import EXACT, Outcome, Scene, already, applied, refused
+
+
+class PinMemory(LoaderKnob):
+    name = "pin_memory"
+    field = "pin"
+
+    def _setting(self, scene: Scene, loader: Any, current: Any, value: Any) -> tuple[Outcome, Any]:
+        if not scene.has_cuda():
+            return refused("no-cuda-device"), None
+        if loader.pin_memory:
+            return already("script-set-it"), None
+        return applied(), True
+
+    def _seen(self, control: Control, iterator: Any) -> Outcome:
+        if control.pinned:
+            return applied(batches=control.delivered)
+        return refused("not-pinned")
+
+    def numerics(self, scene: Scene) -> str:
+        return EXACT

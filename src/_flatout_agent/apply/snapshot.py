@@ -1,0 +1,26 @@
+"""The random state and a module's buffers, kept for the few calls that may have to be undone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Snapshot:
+    """Batch statistics and draws of a failed call would otherwise stay, and the plain call would draw others."""
+
+    def __init__(self, torch: Any, module: Any) -> None:
+        self._torch = torch
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        self._cpu = torch.get_rng_state()
+        cuda = torch.cuda
+        self._devices = list(range(cuda.device_count())) if cuda.is_initialized() else []
+        self._cuda = [cuda.get_rng_state(device) for device in self._devices]
+
+    def restore(self) -> None:
+        torch = self._torch
+        with torch.no_grad():
+            for buffer, before in self._buffers:
+                buffer.copy_(before)
+        torch.set_rng_state(self._cpu)
+        for device, state in zip(self._devices, self._cuda):  # noqa: B905
+            torch.cuda.set_rng_state(state, device)

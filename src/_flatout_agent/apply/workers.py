@@ -1,0 +1,44 @@
+"""The number of processes that fetch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.apply.control import Control
+from _flatout_agent.apply.limits import most_workers, worker_obstacle
+from _flatout_agent.apply.loading import LoaderKnob
+from _flatout_agent.apply.model import Outcome, Scene, already, applied, refused
+
+
+class Workers(LoaderKnob):
+    name = "workers"
+    field = "workers"
+
+    def _setting(self, scene: Scene, loader: Any, current: Any, value: Any) -> tuple[Outcome, Any]:
+        count = int(value)
+        if count == loader.num_workers:
+            return already("script-has-as-many", workers=count), None
+        if count == 0:
+            return applied(workers=0), 0
+        why = worker_obstacle(scene.torch, loader)
+        if why is not None:
+            return refused(why[0], **why[1]), None
+        fetching = scene.handover.fetching(loader.dataset)
+        size = (fetching.batch_bytes, fetching.batch_tensors) if fetching else (0, 1)
+        most, limit = most_workers(loader, current.prefetch or 2, *size)
+        if not most:
+            return refused("no-room-for-workers", limit=limit), None
+        if count > most:
+            return applied("capped", workers=most, wanted=count, limit=limit), most
+        return applied(workers=count), count
+
+    def _seen(self, control: Control, iterator: Any) -> Outcome:
+        wanted = control.settings().workers
+        if iterator is None or getattr(iterator, "_shutdown", False):
+            if control.last.workers == wanted:
+                return applied(workers_seen=wanted, batches=control.delivered)
+            return refused("no-batch-yet")
+        alive = sum(worker.is_alive() for worker in getattr(iterator, "_workers", ()))
+        if alive == wanted:
+            return applied(workers_alive=alive, batches=control.delivered)
+        return refused("other-number-of-workers", workers_alive=alive, wanted=wanted)

@@ -1,0 +1,100 @@
+"""The look at the whole: what the loop does, what its compute side could do, how much it all scatters, and what holds it up."""
+
+from __future__ import annotations
+
+from flatout.base.records import Missing
+from flatout.knobs.model import Bound
+from flatout.measure.statistics import spread_of_pairs
+from flatout.tune.course import Course, StandingBrokenError, Steps
+from flatout.tune.model import Ceilings, Mode, SegmentResult, Status
+from flatout.tune.recover import recover
+from flatout.tune.schedule import a_first
+from flatout.tune.trial import STANDING_TRIES
+
+FIRST_LOOK_PAIRS = 4  # the baseline twice over, and again: its scatter is the noise of all that follows
+LATER_LOOK_PAIRS = 2
+HELD_UP = 0.95  # of what the next side could do: below, that side is not the one that holds the loop up
+HARDLY = 0.97
+BUSY = 0.8
+INPUT_SHARE = 0.1  # of the time of a step, where no replay tells it better
+
+
+def baseline(course: Course) -> Steps[None]:
+    course.stage = "baseline"
+    course.pending = 2 * FIRST_LOOK_PAIRS + 1
+    # What the first steps of a process pay for once must not look like noise.
+    course.step_s = (yield from sturdy(course, Mode.REAL)).step_s
+    yield from look(course, FIRST_LOOK_PAIRS)
+    course.bound_before = course.bound
+
+
+def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
+    """The real loop and the replayed one in turn, then once without the copy."""
+    rates: dict[Mode, list[float]] = {Mode.REAL: [], Mode.REPLAY_HOST: []}
+    last: dict[Mode, SegmentResult] = {}
+    for index in range(pairs):
+        order = (Mode.REAL, Mode.REPLAY_HOST) if a_first(index, False) else (Mode.REPLAY_HOST, Mode.REAL)
+        for mode in order:
+            if mode is not Mode.REAL and course.compute_mode is Mode.REAL:
+                continue
+            result = yield from sturdy(course, mode)
+            if isinstance(result.rate, float):
+                rates[mode].append(result.rate)
+                last[mode] = result
+    for mode, seen in rates.items():
+        noise = spread_of_pairs(seen)
+        if isinstance(noise, float) and mode not in course.noise:
+            course.noise[mode] = noise
+    bare: float | Missing = Missing("no-replay")
+    if course.compute_mode is not Mode.REAL:
+        bare = (yield from sturdy(course, Mode.REPLAY_DEVICE)).rate
+    course.ceilings = Ceilings(real=_mean(rates[Mode.REAL]), with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare)
+    told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
+    if told is not None:
+        course.busy = told.device_busy
+    if Mode.REAL in last:
+        course.step_s = last[Mode.REAL].step_s
+        course.bound = bound_of(course.ceilings, course.busy, last[Mode.REAL].phases)
+
+
+def sturdy(course: Course, mode: Mode) -> Steps[SegmentResult]:
+    """A segment of what is kept, which has to work: a few tries, then the guilty knob is taken back."""
+    faults = 0
+    while True:
+        result = yield from course.ask(course.whole, mode)
+        if result.status is Status.REFUSED and mode is not Mode.REAL:
+            course.compute_mode = Mode.REAL if mode is Mode.REPLAY_HOST else course.compute_mode
+            return result
+        if not result.fault and isinstance(result.rate, float):
+            return result
+        faults += 1
+        if faults >= STANDING_TRIES:
+            if not (yield from recover(course, result.status, mode)):
+                raise StandingBrokenError(result.status)
+            faults = 0
+
+
+def bound_of(ceilings: Ceilings, busy: float | Missing, phases: dict[str, float]) -> Bound | None:
+    """What holds the loop up, from the outside in; None where nothing tells."""
+    if waits(ceilings.real, ceilings.with_copy, HELD_UP):
+        return Bound.INPUT
+    if isinstance(ceilings.with_copy, Missing) and _share(phases, "input") > INPUT_SHARE:
+        return Bound.INPUT
+    if waits(ceilings.with_copy, ceilings.without_copy, HELD_UP):
+        return Bound.COPY
+    if isinstance(busy, Missing):
+        return None
+    return Bound.LAUNCH if busy < BUSY else Bound.COMPUTE
+
+
+def waits(rate: float | Missing, could: float | Missing, below: float = HARDLY) -> bool:
+    return isinstance(rate, float) and isinstance(could, float) and rate < below * could
+
+
+def _share(phases: dict[str, float], name: str) -> float:
+    total = sum(phases.values())
+    return phases.get(name, 0.0) / total if total > 0 else 0.0
+
+
+def _mean(rates: list[float]) -> float | Missing:
+    return sum(rates) / len(rates) if rates else Missing("not-measured")

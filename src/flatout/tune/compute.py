@@ -1,0 +1,197 @@
+"""Knobs of the compute side, one after the other on replayed batches: hot ones, those that need a child, those that build."""
+
+from __future__ import annotations
+
+from flatout.base.records import Missing
+from flatout.knobs.model import Bound
+from flatout.measure.statistics import PAIRS_AT_LOOK
+from flatout.tune.baseline import BUSY
+from flatout.tune.batch_search import batch_size
+from flatout.tune.course import FINAL_PAIRS, REBUILD, Course, Steps
+from flatout.tune.judge import judge
+from flatout.tune.model import Decision, Mode, Offer, Values, Verdict
+from flatout.tune.recover import held
+from flatout.tune.schedule import children_for, restart_values, segments_for
+from flatout.tune.trial import Question, Trial
+
+BUILD_GUESS_S = 20.0  # of a compile, until one was seen
+GRAPHS = frozenset({"reduce-overhead"})  # what it saves is launching
+KEPT_BUSY = 0.98  # a device as busy as this has no launches to save
+PARTNERS = (("precision", "channels_last"),)
+NO_GAIN_ALONE = ("slower", "inside-noise")
+RESTARTS_SHARE = 0.2  # of the budget
+STARVED = 0.6  # busy for less of the time, a device waits for launches
+LOOK_SEGMENTS = segments_for(PAIRS_AT_LOOK[0])
+
+
+def is_compute(offer: Offer) -> bool:
+    return offer.knob != "batch_size" and not {Bound.INPUT, Bound.COPY} & set(offer.cures)
+
+
+def compute_knobs(course: Course) -> Steps[None]:
+    """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
+    because until then no other knob of the compute side can show anything."""
+    if isinstance(course.busy, float) and course.busy < STARVED:
+        yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
+        yield from batch_size(course)
+        yield from building_knobs(course)
+        yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH not in offer.cures])
+    else:
+        yield from hot_knobs(course, _hot(course))
+        if _restarts_are_cheap(course):
+            yield from restart_knobs(course)
+        yield from batch_size(course)
+        yield from building_knobs(course)
+
+
+def _restarts_are_cheap(course: Course) -> bool:
+    """Before compile they cost least; but where children are dear they must not eat the time of what gives more."""
+    dear = [surcharge_s(course, offer) for offer in course.offers() if is_compute(offer) and offer.restart]
+    cost = course.cost_s(LOOK_SEGMENTS, children_for(PAIRS_AT_LOOK[0]), mode=course.compute_mode) + max(dear, default=0.0)
+    return cost < RESTARTS_SHARE * course.plan.budget_s
+
+
+def _hot(course: Course) -> list[Offer]:
+    return [offer for offer in course.offers() if is_compute(offer) and not offer.restart and not offer.builds]
+
+
+def hot_knobs(course: Course, offers: list[Offer]) -> Steps[None]:
+    course.stage = "compute"
+    # What cures the class of this loop comes first; the order of the plan decides the rest. TF32 comes before the formats that
+    # make it idle: these are then judged against it, while after them it could show nothing.
+    offers.sort(key=lambda offer: (course.bound not in offer.cures, offer.knob != "tf32"))
+    for index, offer in enumerate(offers):
+        course.pending = LOOK_SEGMENTS * (len(offers) - index)
+        yield from each_value(course, offer, course.compute_mode)
+
+
+def each_value(course: Course, offer: Offer, mode: Mode) -> Steps[None]:
+    for value in offer.values:
+        if course.whole.get(offer.knob) == value:
+            continue
+        decision = yield from consider(course, offer, value, mode)
+        if offer.first_only and decision.verdict is Verdict.KEPT:
+            return
+
+
+def consider(
+    course: Course, offer: Offer, value: str, mode: Mode, build_s: float = 0.0, second_chance: bool = True
+) -> Steps[Decision]:
+    """One value of one knob against the whole, where there is time for it."""
+    if (closed := course.closed(offer.knob, value)) is not None:
+        return closed
+    children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
+    if not offer.restart and not offer.builds and is_compute(offer):
+        build_s += course.first_build_s  # what is compiled is compiled anew for another format or layout
+    needs = course.cost_s(LOOK_SEGMENTS, children, build_s, mode) + surcharge_s(course, offer)
+    if course.left_s() < needs:
+        return course.no_time(offer, value, needs)
+    course.trying = [offer.knob]
+    for _ in range(2):
+        standing = {**course.whole, **course.aid}
+        question = Question(a=standing, b={**standing, offer.knob: value}, mode=mode, second_chance=second_chance)
+        trial = yield from held(course, question)
+        if trial is not None:
+            course.trying = []
+            return judge(course, offer, value, trial, mode)
+    course.trying = []
+    return course.decide(offer, value, "interrupted", {"status": course.broke.value})
+
+
+def surcharge_s(course: Course, offer: Offer) -> float:
+    """The first kept knob that needs a child makes the last comparison restart as well, with all that must be built."""
+    if not offer.restart or restart_values(course.plan, course.whole):
+        return 0.0
+    building = any(other.builds for other in course.offers()) and not course.build_s
+    guess = FINAL_PAIRS / 2 * REBUILD * BUILD_GUESS_S if building else 0.0
+    return course.final_s(restarts=True) - course.final_s(restarts=False) + guess
+
+
+def restart_knobs(course: Course) -> Steps[None]:
+    """All that need a fresh child in one comparison: children are dear, and most of these knobs are harmless."""
+    offers = [offer for offer in course.offers() if is_compute(offer) and offer.restart and not offer.builds]
+    offers = [offer for offer in offers if offer.values and offer.knob not in course.whole]
+    offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
+    if not offers:
+        return
+    course.stage = "restart"
+    course.pending = LOOK_SEGMENTS
+    second_chance = True
+    if len(offers) > 1:
+        trial = yield from _together(course, offers)
+        if trial is None:
+            return
+        lone = trial.fault is not None or trial.plainly_slower
+        offers = [offer for offer in offers if lone and offer.knob not in trial.unapplied]
+        second_chance = trial.fault is None
+    for offer in offers:
+        yield from consider(course, offer, offer.values[0], course.compute_mode, second_chance=second_chance)
+
+
+def partners(course: Course) -> Steps[None]:
+    """Knobs that gain together what neither gains alone: tensor cores want the layout as well as the format."""
+    for names in PARTNERS:
+        offers = [offer for offer in course.offers() if offer.knob in names]
+        alone = {key: one for offer in offers if (one := course.decisions.get(key := (offer.knob, offer.values[0])))}
+        if len(alone) == len(names) and all(one.code in NO_GAIN_ALONE for one in alone.values()):
+            yield from _together(course, offers)
+            # The figures of a pair that was not kept say nothing of each.
+            course.decisions.update({key: one for key, one in alone.items() if key[0] not in course.whole})
+
+
+def _together(course: Course, offers: list[Offer]) -> Steps[Trial | None]:
+    children = children_for(PAIRS_AT_LOOK[0]) if any(offer.restart for offer in offers) else 0
+    build_s = 0.0 if children else course.first_build_s
+    needs = course.cost_s(LOOK_SEGMENTS, children, build_s, course.compute_mode) + surcharge_s(course, offers[0])
+    if course.left_s() < needs:
+        for offer in offers:
+            course.no_time(offer, offer.values[0], needs)
+        return None
+    change: Values = {offer.knob: offer.values[0] for offer in offers}
+    course.trying = list(change)
+    standing = {**course.whole, **course.aid}
+    question = Question(a=standing, b={**standing, **change}, mode=course.compute_mode, second_chance=False)
+    trial = yield from held(course, question)
+    course.trying = []
+    for offer in offers:
+        if trial is None:
+            course.decide(offer, offer.values[0], "interrupted", {"status": course.broke.value})
+        elif trial.fault is None or offer.knob in trial.unapplied:
+            judge(course, offer, offer.values[0], trial, question.mode)
+    return trial
+
+
+def building_knobs(course: Course) -> Steps[None]:
+    """Compile: late, once, and only where a training is long enough to give back what it costs."""
+    for offer in [offer for offer in course.offers() if is_compute(offer) and offer.builds]:
+        course.stage = "build"
+        values = sorted(offer.values, key=lambda value: (value in GRAPHS) != _launches_count(course))
+        for index, value in enumerate(values):
+            course.pending = LOOK_SEGMENTS * (len(values) - index)
+            if course.whole.get(offer.knob) != value and not _beyond_repair(course, offer, value):
+                yield from consider(course, offer, value, course.compute_mode, build_guess_s(course, offer))
+
+
+def _launches_count(course: Course) -> bool:
+    """Whether the host's launching holds the device up: told by the device, or by what was won and lost so far."""
+    if not isinstance(course.busy, Missing):
+        return course.busy < BUSY
+    codes = {decision.knob: decision.code for decision in course.decisions.values()}
+    return codes.get("precision") == "slower" or codes.get("fused_optimizer") == "faster"
+
+
+def build_guess_s(course: Course, offer: Offer) -> float:
+    """As long as the longest so far."""
+    return max(course.build_s.values(), default=BUILD_GUESS_S) if offer.builds else 0.0
+
+
+def _beyond_repair(course: Course, offer: Offer, value: str) -> bool:
+    """Decides without a trial where it is plain that nothing can be won."""
+    planned, step_s = course.plan.steps_planned, course.step_s
+    if planned is not None and isinstance(step_s, float) and planned * step_s < BUILD_GUESS_S / 2:
+        course.decide(offer, value, "cannot-repay", {"training_s": round(planned * step_s, 1)})
+        return True
+    if value in GRAPHS and not isinstance(course.busy, Missing) and course.busy >= KEPT_BUSY:
+        course.decide(offer, value, "not-launch-bound", {"busy": round(100 * course.busy, 1)})
+        return True
+    return False

@@ -1,0 +1,245 @@
+"""Where a search stands: what is kept, what was decided, what is spent. Results alone change it, so it can be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
+
+from flatout.base.records import Missing
+from flatout.knobs.model import Bound, Numerics
+from flatout.measure.statistics import Comparison
+from flatout.tune.model import (
+    Ceilings,
+    Decision,
+    Mode,
+    Offer,
+    Params,
+    Plan,
+    Segment,
+    SegmentResult,
+    Status,
+    Values,
+    Verdict,
+)
+from flatout.tune.reasons import REASONS
+from flatout.tune.schedule import restart_values, timed_steps, warm_steps
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Segment, SegmentResult, T]
+
+FINAL_PAIRS = 6
+SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
+RECENT = 20
+FEWEST_STEPS = 3
+REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
+FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
+INPUT_SEGMENTS = 16  # a look, a short ladder, one comparison
+
+
+class StandingBrokenError(Exception):
+    """What was kept no longer gets through a segment."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class TooShortError(Exception):
+    """The script ends before anything can be timed."""
+
+
+class Course:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.whole: Values = {}
+        self.decisions: dict[tuple[str, str], Decision] = {}
+        self.order: list[str] = []  # kept knobs, the latest last
+        self.aid: Values = {}  # set in both arms of a trial of the compute side, not kept
+        self.classes: dict[str, Numerics] = {}
+        self.noise: dict[Mode, float | Missing] = {}
+        self.compute_mode = Mode.REPLAY_HOST
+        self.input_matched = not any(Bound.INPUT in offer.cures for offer in plan.offers)
+        self.bound_before: Bound | None = None
+        self.bound: Bound | None = None
+        self.busy: float | Missing = Missing("not-reported")
+        self.step_s: float | Missing = Missing("not-measured")
+        self.ceilings = Ceilings()
+        self.build_s: dict[str, float] = {}
+        self.first_gain: dict[str, float] = {}
+        self.worst_drift = 0.0
+        self.throttled = False
+        self.broke = Status.OK  # how what was kept broke last
+        self.stage = "baseline"
+        self.trying: list[str] = []
+        self.pending = 0  # segments that the stage at hand still expects
+        self.asked = 0
+        self.spent_s = 0.0
+        self._child: Values | None = None  # restart knobs of the living child
+        self._hot: dict[Mode, list[float]] = {}
+        self._starts: list[float] = []
+        self._scale = 1.0
+        self._rebuild_s: float | None = None
+
+    # -- segments ---------------------------------------------------------------------------------------------
+
+    def ask(self, values: Values, mode: Mode, fresh: bool = False, longer: int = 1) -> Steps[SegmentResult]:
+        """One segment; a script that ended is started again, and asked for less where it cannot give so much."""
+        while True:
+            restart = fresh or self._child is None or self._child != restart_values(self.plan, values)
+            result = yield self._segment(values, mode, restart, longer)
+            self._account(values, mode, restart, result)
+            if result.status is not Status.ENDED or self._enough(result):
+                return result
+            if restart:
+                self._scale /= 2
+                if self._scale < SHORTEST:
+                    raise TooShortError
+            fresh = False  # the child is gone: the next one is fresh anyway
+
+    def _segment(self, values: Values, mode: Mode, restart: bool, longer: int) -> Segment:
+        self.asked += 1
+        return Segment(
+            id=self.asked,
+            knobs=dict(values),
+            warm_steps=max(1, int(warm_steps(self.plan, values, mode, self.step_s) * self._scale)),
+            timed_s=self.plan.timed_s * self._scale * longer,
+            timed_steps=max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
+            mode=mode,
+            restart=restart,
+            stage=self.stage,
+            trying=list(self.trying),
+        )
+
+    def _enough(self, result: SegmentResult) -> bool:
+        return result.seconds >= self.plan.timed_s * self._scale / 2 and result.steps >= FEWEST_STEPS and result.samples > 0
+
+    def _account(self, values: Values, mode: Mode, restart: bool, result: SegmentResult) -> None:
+        self.spent_s += result.took_s
+        self.pending = max(0, self.pending - 1)
+        self.classes.update(result.classes)
+        gone = result.fault or result.status is Status.ENDED
+        self._child = None if gone else restart_values(self.plan, values)
+        if result.status is not Status.OK:
+            return
+        plain = result.took_s - result.build_s
+        if restart:
+            self._starts.append(max(0.0, plain - self.hot_s(mode)))
+            if result.build_s > 0:
+                self._rebuild_s = result.build_s
+        else:
+            self._hot.setdefault(mode, []).append(plain)
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def hot_s(self, mode: Mode = Mode.REAL) -> float:
+        """What a segment takes in a living child."""
+        recent = (self._hot.get(mode) or self._hot.get(Mode.REAL) or [1.6 * self.plan.timed_s])[-RECENT:]
+        return sum(recent) / len(recent)
+
+    @property
+    def start_s(self) -> float:
+        recent = self._starts[-RECENT:]
+        return sum(recent) / len(recent) if recent else self.plan.start_s
+
+    @property
+    def standing_build_s(self) -> float:
+        """What a fresh child must build again for what is kept: often less than the first time, thanks to caches."""
+        first = self.first_build_s
+        return first * REBUILD if self._rebuild_s is None else min(first, self._rebuild_s)
+
+    @property
+    def first_build_s(self) -> float:
+        """What building for something new costs, with what is kept: another format is in no cache."""
+        return sum(self.build_s.get(knob, 0.0) for knob in self.whole)
+
+    @property
+    def reserve_s(self) -> float:
+        """Kept back for matching the input side, for leaving each knob out once and for the last comparison."""
+        last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
+        matching = 0.0 if self.input_matched else INPUT_SEGMENTS * self.hot_s()
+        asking_again = 0.0 if self.stage in ("each", "final") else FEWEST_SEGMENTS * len(self.whole) * self.hot_s()
+        return last + matching + asking_again
+
+    def final_s(self, restarts: bool) -> float:
+        fresh = (FINAL_PAIRS + 1) * self.start_s + FINAL_PAIRS / 2 * self.standing_build_s if restarts else 0.0
+        return 2 * FINAL_PAIRS * self.hot_s() + fresh
+
+    def left_s(self) -> float:
+        return self.plan.budget_s - self.spent_s - self.reserve_s
+
+    def cost_s(self, segments: int, children: int = 0, build_s: float = 0.0, mode: Mode = Mode.REAL) -> float:
+        return segments * self.hot_s(mode) + children * (self.start_s + self.standing_build_s) + build_s
+
+    # -- decisions --------------------------------------------------------------------------------------------
+
+    def offers(self) -> list[Offer]:
+        """What the user chose and the allowed classes leave, in the plan's order."""
+        return [offer for offer in self.plan.offers if self.why_not(offer) is None]
+
+    def why_not(self, offer: Offer) -> str | None:
+        if (self.plan.only and offer.knob not in self.plan.only) or offer.knob in self.plan.skip:
+            return "not-chosen"
+        ranks = list(Numerics)
+        return "not-allowed" if ranks.index(self.class_of(offer)) > ranks.index(self.plan.allow) else None
+
+    def class_of(self, offer: Offer) -> Numerics:
+        return self.classes.get(offer.knob, offer.numerics)
+
+    def decide(
+        self,
+        offer: Offer,
+        value: str,
+        code: str,
+        params: Params | None = None,
+        seen: tuple[Comparison, Mode] | None = None,
+    ) -> Decision:
+        compared = {}
+        if seen is not None:
+            found, mode = seen
+            compared = {"ratio": found.ratio, "lower": found.lower, "upper": found.upper, "pairs": found.pairs, "mode": mode}
+        decision = Decision(
+            knob=offer.knob,
+            value=value,
+            verdict=REASONS[code][0],
+            code=code,
+            params=params or {},
+            numerics=self.class_of(offer),
+            **compared,  # type: ignore[arg-type]
+        )
+        self.decisions.pop((offer.knob, value), None)  # so that the order is that of the last word on each
+        self.decisions[offer.knob, value] = decision
+        return decision
+
+    def no_time(self, offer: Offer, value: str, needs: float) -> Decision:
+        """A knob that was judged before keeps that judgement."""
+        before = self.decisions.get((offer.knob, value))
+        left = max(0.0, self.left_s())
+        return before or self.decide(offer, value, "no-time", {"needs_s": round(needs, 1), "left_s": round(left, 1)})
+
+    def closed(self, knob: str, value: str) -> Decision | None:
+        """The decision on something that failed or has no effect here: it is not asked again."""
+        decision = self.decisions.get((knob, value))
+        final = (Verdict.FAILED, Verdict.NOT_APPLIED)
+        return decision if decision is not None and decision.verdict in final else None
+
+    def tried(self, knob: str, value: str) -> bool:
+        return (knob, value) in self.decisions
+
+    def keep(self, knob: str, value: str) -> None:
+        self.whole = {**self.whole, knob: value}
+        self.order = [*(name for name in self.order if name != knob), knob]
+
+    def remove(self, knob: str) -> None:
+        self.whole = {name: value for name, value in self.whole.items() if name != knob}
+        self.order = [name for name in self.order if name != knob]
+
+    def offer(self, knob: str) -> Offer:
+        return next(offer for offer in self.plan.offers if offer.knob == knob)
+
+    def saw(self, comparison: Comparison) -> None:
+        if abs(comparison.drift.change) > abs(self.worst_drift):
+            self.worst_drift = comparison.drift.change
+        self.throttled = self.throttled or comparison.drift.throttled_after is not None
+
+    def dropped(self) -> list[Decision]:
+        return [decision for decision in self.decisions.values() if decision.verdict is Verdict.DROPPED]

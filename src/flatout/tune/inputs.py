@@ -1,0 +1,178 @@
+"""Knobs of the input side, in the real loop, until the loader gives more than the compute side takes."""
+
+from __future__ import annotations
+
+from flatout.base.records import Missing, Struct
+from flatout.knobs.model import Bound
+from flatout.tune.baseline import HARDLY, look, waits
+from flatout.tune.compute import LOOK_SEGMENTS, consider, each_value, is_compute
+from flatout.tune.course import Course, Steps
+from flatout.tune.model import Ceilings, Mode, Offer, Verdict
+from flatout.tune.schedule import segments_for, workers_of
+
+WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
+RUNG = 1.05  # a doubling that gives less has reached the end of the ladder
+
+
+class Rung(Struct, frozen=True):
+    workers: int
+    rate: float
+
+
+def input_knobs(course: Course) -> Steps[None]:
+    course.stage = "input"
+    offers = [offer for offer in course.offers() if not is_compute(offer) and offer.knob != "batch_size"]
+    workers = next((offer for offer in offers if offer.knob == "workers"), None)
+    others = [offer for offer in offers if offer.knob != "workers"]
+    if workers is not None:
+        yield from _match_workers(course, workers)
+    before = dict(course.whole)
+    for index, offer in enumerate(others):
+        course.pending = LOOK_SEGMENTS * (len(others) - index)
+        if _may_help(course, offer):
+            yield from each_value(course, offer, Mode.REAL)
+        else:
+            _skip(course, offer)
+    # A faster copy is a higher demand: the number of workers is asked for once more.
+    if workers is not None and course.whole != before and course.left_s() > course.cost_s(LOOK_SEGMENTS + 5):
+        yield from look(course)
+        yield from _match_workers(course, workers)
+
+
+def _match_workers(course: Course, offer: Offer) -> Steps[None]:
+    if _waiting(course) or course.compute_mode is Mode.REAL:
+        yield from _more_workers(course, offer)
+    else:
+        _skip(course, offer)
+
+
+def aid_compute(course: Course) -> Steps[None]:
+    """Where batches cannot be replayed, the compute side is judged in the real loop: with workers to spare, or the input side
+    hides what it gains. How many are kept is decided afterwards."""
+    offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
+    now = workers_of(course.plan, course.whole)
+    plenty = min(course.plan.worker_cap, 4 * max(1, now))
+    if course.compute_mode is not Mode.REAL or offer is None or plenty <= now:
+        return
+    rate = yield from _rung(course, offer, plenty)
+    real = course.ceilings.real
+    if rate is not None and isinstance(real, float) and rate > HARDLY * real:
+        course.aid = {"workers": str(plenty)}
+
+
+def input_is_the_wall(course: Course) -> bool:
+    """Whether even with all the workers allowed the compute side waits; without workers both sides add up."""
+    ceilings = course.ceilings
+    return workers_of(course.plan, course.whole) > 0 and waits(ceilings.real, ceilings.with_copy, WALL)
+
+
+def skip_behind_the_wall(course: Course) -> None:
+    ceilings = course.ceilings
+    course.ceilings = Ceilings(
+        real=ceilings.real, with_copy=ceilings.with_copy, without_copy=ceilings.without_copy, supply=ceilings.real
+    )
+    for offer in course.offers():
+        if is_compute(offer):
+            for value in offer.values:
+                course.decide(
+                    offer, value, "input-is-the-wall", {"supply": _told(ceilings.real), "demand": _told(ceilings.with_copy)}
+                )
+
+
+def _waiting(course: Course) -> bool:
+    return waits(course.ceilings.real, course.ceilings.with_copy)
+
+
+def _may_help(course: Course, offer: Offer) -> bool:
+    if offer.knob in ("prefetch_factor", "persistent_workers") and not workers_of(course.plan, course.whole):
+        return False
+    if course.compute_mode is Mode.REAL:
+        return True
+    copying = waits(course.ceilings.with_copy, course.ceilings.without_copy)
+    return (Bound.INPUT in offer.cures and _waiting(course)) or (Bound.COPY in offer.cures and (copying or _waiting(course)))
+
+
+def _skip(course: Course, offer: Offer) -> None:
+    """Says why a knob is not tried, unless an earlier trial said more."""
+    ceilings = course.ceilings
+    for value in offer.values or ["more"]:
+        if course.tried(offer.knob, value) or offer.knob in course.whole:
+            continue
+        if offer.knob in ("prefetch_factor", "persistent_workers") and not workers_of(course.plan, course.whole):
+            course.decide(offer, value, "no-workers")
+        elif Bound.INPUT in offer.cures:
+            course.decide(offer, value, "loop-not-waiting", {"real": _told(ceilings.real), "demand": _told(ceilings.with_copy)})
+        else:
+            figures = {"with_copy": _told(ceilings.with_copy), "without_copy": _told(ceilings.without_copy)}
+            course.decide(offer, value, "copy-hidden", dict(figures))
+
+
+def _more_workers(course: Course, offer: Offer) -> Steps[None]:
+    """Up the ladder by single segments, then the best rung against the whole: chosen on other figures than it is judged by."""
+    if course.left_s() < course.cost_s(LOOK_SEGMENTS + 2):
+        course.no_time(offer, "more", course.cost_s(LOOK_SEGMENTS + 2))
+        return
+    course.trying = ["workers"]
+    course.pending = LOOK_SEGMENTS + 4
+    best = yield from _climb(course, offer)
+    if best is None:
+        return
+    decision = yield from consider(course, offer, str(best), Mode.REAL)
+    if decision.verdict is Verdict.KEPT:
+        course.pending = segments_for(2) + 1
+        yield from look(course)
+
+
+def _climb(course: Course, offer: Offer) -> Steps[int | None]:
+    now = workers_of(course.plan, course.whole)
+    start = course.ceilings.real
+    best = Rung(now, start if isinstance(start, float) else 0.0)
+    cap, missed, workers, worked = course.plan.worker_cap, 0, now, None
+    while workers < cap and missed < 2 and not _supplied(course, best.rate) and course.left_s() > course.cost_s(LOOK_SEGMENTS):
+        workers = min(cap, 2 * workers if workers else min(2, cap))
+        rate = yield from _rung(course, offer, workers)
+        if rate is None:
+            cap, missed = workers - 1, 2  # so many cannot be had
+            continue
+        worked = workers
+        if rate > RUNG * best.rate:
+            best, missed = Rung(workers, rate), 0
+        else:
+            # The first step up from none may give nothing, because one worker does what the loop did itself.
+            missed += 2 if best.workers > now else 1
+    half_way = best.workers + best.workers // 2
+    if missed and best.workers > now and half_way <= cap and half_way < workers and not _supplied(course, best.rate):
+        rate = yield from _rung(course, offer, half_way)
+        if rate is not None and rate > RUNG * best.rate:
+            best = Rung(half_way, rate)
+    # Where nothing stood out, the last rung is judged all the same, so that the answer has an interval.
+    return best.workers if best.workers > now else worked
+
+
+def _rung(course: Course, offer: Offer, workers: int) -> Steps[float | None]:
+    """One segment with so many workers; None, and a decision, where it cannot be done."""
+    value = str(workers)
+    if course.closed(offer.knob, value) is not None:
+        return None
+    change = {**course.whole, "workers": value}
+    result = yield from course.ask(change, Mode.REAL)
+    if result.fault and course.left_s() > result.took_s:
+        result = yield from course.ask(change, Mode.REAL, fresh=True)
+    outcome = result.outcomes.get("workers")
+    if result.fault:
+        course.decide(offer, value, "fault", {"status": result.status.value})
+    elif outcome is None or outcome.state != "applied" or isinstance(result.rate, Missing):
+        why = result.code or (outcome.code if outcome else "no-report")
+        course.decide(offer, value, "refused", {"why": why or "refused"})
+    else:
+        return result.rate
+    return None
+
+
+def _supplied(course: Course, rate: float) -> bool:
+    demand = course.ceilings.with_copy
+    return isinstance(demand, float) and rate >= HARDLY * demand
+
+
+def _told(rate: float | Missing) -> float:
+    return round(rate, 1) if isinstance(rate, float) else 0.0

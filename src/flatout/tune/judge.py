@@ -1,0 +1,116 @@
+"""From a comparison to a decision that can be told in one line."""
+
+from __future__ import annotations
+
+import math
+
+from flatout.base.records import Missing
+from flatout.measure.statistics import LEAST_GAIN, Answer, Comparison
+from flatout.tune.course import Course
+from flatout.tune.model import Decision, Mode, Offer, Outcome, OutcomeState, Params, Verdict
+from flatout.tune.trial import Trial
+
+CHEAP_BUILD_S = 1.0
+
+
+def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) -> Decision:
+    """What becomes of a knob after its trial; what is kept joins the whole."""
+    if offer.knob in trial.unapplied:
+        return _unapplied(course, offer, value, trial.unapplied[offer.knob])
+    if trial.fault is not None:
+        return course.decide(offer, value, "fault", {"status": trial.fault.value})
+    found = trial.comparison
+    if found is None or isinstance(found.ratio, Missing):
+        return course.decide(offer, value, "too-little", {"pairs": len(trial.pairs)})
+    if offer.builds:
+        course.build_s[offer.knob] = max(trial.build_s, course.build_s.get(offer.knob, 0.0))
+    seen = (found, mode)
+    if trial.plainly_slower or found.answer is Answer.SLOWER:
+        return course.decide(offer, value, "slower", {"gain": percent(found.ratio)}, seen)
+    if found.answer is Answer.FASTER:
+        return _faster(course, offer, value, trial, seen)
+    if found.answer is Answer.UNKNOWN or trial.out_of_time:
+        return course.decide(offer, value, "too-little", {"pairs": found.pairs}, seen)
+    return course.decide(offer, value, "inside-noise", gain_and_margin(found), seen)
+
+
+def _unapplied(course: Course, offer: Offer, value: str, outcome: Outcome) -> Decision:
+    if outcome.state is OutcomeState.ALREADY:
+        return course.decide(offer, value, "already")
+    return course.decide(offer, value, "refused", {**outcome.details, "why": outcome.code or "refused"})
+
+
+def _faster(course: Course, offer: Offer, value: str, trial: Trial, seen: tuple[Comparison, Mode]) -> Decision:
+    found, mode = seen
+    params = gain_and_margin(found)
+    if offer.builds and trial.build_s > CHEAP_BUILD_S:
+        repaid = repaid_steps(trial.build_s, trial.step_a_s, found.ratio)
+        planned = course.plan.steps_planned
+        if planned is not None and repaid > planned:
+            return course.decide(offer, value, "not-repaid", not_repaid(found, trial.build_s, repaid, planned), seen)
+        decision = course.decide(
+            offer, value, "faster-repaid", {**params, "build_s": round(trial.build_s, 1), "repaid_steps": repaid}, seen
+        )
+    else:
+        decision = course.decide(offer, value, "faster", params, seen)
+    _replace_other_value(course, offer, value, float(params["gain"]))
+    course.keep(offer.knob, value)
+    if mode is course.compute_mode:
+        course.busy = trial.busy
+    course.first_gain.setdefault(offer.knob, percent(found.ratio))
+    return decision
+
+
+def _replace_other_value(course: Course, offer: Offer, value: str, gain: float) -> None:
+    before = course.whole.get(offer.knob)
+    if before is not None and before != value and course.tried(offer.knob, before):
+        course.decide(offer, before, "better-value", {"other": value, "gain": gain})
+
+
+def not_repaid(found: Comparison, build_s: float, repaid: int, planned: int) -> Params:
+    return {"gain": percent(found.ratio), "build_s": round(build_s, 1), "repaid_steps": repaid, "steps_planned": planned}
+
+
+def repaid_steps(build_s: float, step_s: float | Missing, ratio: float | Missing) -> int:
+    """Steps after which what was spent once has come back; a very large number where it never does."""
+    if isinstance(step_s, Missing) or isinstance(ratio, Missing) or ratio <= 1:
+        return 10**9
+    return math.ceil(build_s / (step_s * (1 - 1 / ratio)))
+
+
+def still_earns(course: Course, offer: Offer, trial: Trial, mode: Mode) -> bool:
+    """After a knob was left out of the whole once (B is the whole): whether it stays."""
+    value = course.whole[offer.knob]
+    found = trial.comparison
+    if found is None or trial.fault is not None or isinstance(found.ratio, Missing):
+        return True  # nothing new was learned: what was shown before stands
+    first = course.first_gain.get(offer.knob, 0.0)
+    shown = trial.plainly_faster or found.answer is Answer.FASTER
+    lost: Params = {"gain": percent(found.ratio), "first_gain": first}
+    if trial.plainly_slower or found.answer is Answer.SLOWER or (not shown and found.ratio < 1 + LEAST_GAIN):
+        course.decide(offer, value, "no-longer-earns", lost, (found, mode))
+        return False
+    build_s, planned = course.build_s.get(offer.knob, 0.0), course.plan.steps_planned
+    repaid = repaid_steps(build_s, trial.step_a_s, found.ratio) if build_s else 0
+    if planned is not None and repaid > planned:
+        course.decide(offer, value, "not-repaid", not_repaid(found, build_s, repaid, planned), (found, mode))
+        return False
+    if found.answer is Answer.FASTER:
+        course.decide(offer, value, "still-earns", {**gain_and_margin(found), "first_gain": first}, (found, mode))
+    return True
+
+
+def percent(ratio: float | Missing) -> float:
+    return round(100 * (ratio - 1), 1) if isinstance(ratio, float) else 0.0
+
+
+def gain_and_margin(found: Comparison) -> Params:
+    """Both in per cent: "+71 % ± 3"."""
+    if isinstance(found.lower, Missing) or isinstance(found.upper, Missing):
+        return {"gain": percent(found.ratio), "margin": 0.0}
+    return {"gain": percent(found.ratio), "margin": round(50 * (found.upper - found.lower), 1)}
+
+
+def is_settled(decision: Decision) -> bool:
+    """Whether everything that could be known about this knob is: unknowns and faults leave a doubt."""
+    return decision.verdict not in (Verdict.UNKNOWN, Verdict.FAILED)

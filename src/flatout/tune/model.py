@@ -1,0 +1,217 @@
+"""What the search asks for, what it gets back, and what it decides."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+from flatout.base.records import Missing, Record, Struct, field
+from flatout.knobs.model import Bound, Numerics
+from flatout.measure.statistics import Window, throughput
+
+Values = dict[str, str]  # knob -> value; a knob that is not in it is as the script has it
+Params = dict[str, str | int | float]
+
+
+class Mode(StrEnum):
+    """Where a segment's batches come from."""
+
+    REAL = "real"  # the script's own loader
+    REPLAY_HOST = "replay-host"  # kept batches from host memory: the compute floor with the copy
+    REPLAY_DEVICE = "replay-device"  # kept batches on the device: without it
+
+
+class Status(StrEnum):
+    """How a segment ended."""
+
+    OK = "ok"
+    ENDED = "ended"  # the script came to its end; what was timed until then counts
+    REFUSED = "refused"  # the agent could not do it at all, the child lives
+    CRASH = "crash"
+    OOM = "oom"
+    HANG = "hang"
+    SEGFAULT = "segfault"
+    EXIT = "exit"  # os._exit or sys.exit in the middle
+
+
+FAULTS = frozenset({Status.CRASH, Status.OOM, Status.HANG, Status.SEGFAULT, Status.EXIT})
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """A stretch of training under given knobs. A runner without a child starts one, whatever `restart` says."""
+
+    id: int
+    knobs: Values
+    warm_steps: int
+    timed_s: float  # timed until this has passed …
+    timed_steps: int  # … and so many steps are done
+    mode: Mode
+    restart: bool  # in a fresh child
+    stage: str  # for the progress line, with the knobs on trial
+    trying: list[str]
+
+
+class OutcomeState(StrEnum):
+    APPLIED = "applied"  # and its effect probe saw it
+    ALREADY = "already"  # the script does it itself
+    REFUSED = "refused"
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What became of one knob of a segment."""
+
+    state: OutcomeState
+    code: str = ""
+    details: Params = field(default_factory=dict)
+
+
+class SegmentResult(Struct, frozen=True, kw_only=True):
+    """What a segment gave. Everything that the search knows comes from these, in their order."""
+
+    id: int
+    status: Status
+    took_s: float  # in all: a child's start, building, warming and timing
+    samples: float = 0.0  # of the timed part, as all below
+    seconds: float = 0.0
+    steps: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
+    windows: list[Window] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    classes: dict[str, Numerics] = field(
+        default_factory=dict
+    )  # milder than the catalogue's, as the agent found for this script
+    memory_peak: int | Missing = Missing("not-reported")  # bytes, the agent's own cached batches left out
+    alloc_retries: int = 0
+    device_busy: float | Missing = Missing("not-reported")  # share of the time in which a kernel ran
+    build_s: float = 0.0  # spent once: compiling, searching plans
+    code: str = ""  # why it was refused or failed
+    details: Params = field(default_factory=dict)
+
+    @property
+    def fault(self) -> bool:
+        return self.status in FAULTS
+
+    @property
+    def rate(self) -> float | Missing:
+        return throughput([Window(self.samples, self.seconds)])
+
+    @property
+    def step_s(self) -> float | Missing:
+        return self.seconds / self.steps if self.steps and self.seconds > 0 else Missing("nothing-timed")
+
+
+class Verdict(StrEnum):
+    KEPT = "kept"
+    DROPPED = "dropped"
+    NOT_APPLIED = "not-applied"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """One line of the table: `tune.<code>` in the catalogue of words, with its parameters."""
+
+    knob: str
+    value: str
+    verdict: Verdict
+    code: str
+    params: Params = field(default_factory=dict)
+    numerics: Numerics
+    ratio: float | Missing = Missing("not-measured")
+    lower: float | Missing = Missing("not-measured")
+    upper: float | Missing = Missing("not-measured")
+    pairs: int = 0
+    mode: Mode | None = None
+
+
+class Offer(Struct, frozen=True, kw_only=True):
+    """A knob that this machine and script can turn, with the values worth a trial in their order."""
+
+    knob: str
+    values: list[str]
+    numerics: Numerics
+    restart: bool
+    cures: list[Bound]
+    builds: bool = False  # costs seconds once: tried late, kept where these are repaid
+    first_only: bool = False  # the first value that helps ends it (bf16 before fp16)
+
+
+class BatchGoal(StrEnum):
+    KEEP = "keep"
+    FIT = "fit"  # the largest that is safe
+    GROW = "grow"  # the fastest
+
+
+class Plan(Record):
+    """All that is decided before the first segment."""
+
+    KIND: ClassVar[str] = "tune-plan"
+
+    offers: list[Offer]
+    budget_s: float = 90.0
+    steps_planned: int | None = None
+    only: list[str] = field(default_factory=list)
+    skip: list[str] = field(default_factory=list)
+    allow: Numerics = Numerics.TOLERANCE
+    worker_cap: int = 0  # by affinity, quota, memory, /dev/shm and file limits
+    workers: int = 0  # the script's own
+    batch: BatchGoal = BatchGoal.KEEP
+    batch_size: int | None = None  # the script's own; None where it cannot be set
+    batch_limit: int = 65536
+    memory_limit: int | None = None  # bytes of the device that a training may use
+    headroom: float = 0.08  # of the limit; more on Windows, which spills instead of failing
+    timed_s: float = 0.5
+    warm_steps: int = 4
+    start_s: float = 10.0  # of a child, until one was seen
+
+
+class Ending(StrEnum):
+    TUNED = "tuned"
+    FLAT_OUT = "already-flat-out"  # everything was judged and nothing helps
+    NOTHING_SHOWN = "nothing-shown"  # nothing was kept, but not everything could be judged
+    BASELINE_FAILS = "baseline-fails"  # the plain script does not get through a segment
+    TOO_SHORT = "too-short"  # it ends before anything can be timed
+
+
+class Ceilings(Struct, frozen=True, kw_only=True):
+    """Samples per second of the last look at the whole: what the loop does, and what its two sides could."""
+
+    real: float | Missing = Missing("not-measured")
+    with_copy: float | Missing = Missing("not-measured")  # the compute floor from host memory
+    without_copy: float | Missing = Missing("not-measured")
+    supply: float | Missing = Missing("not-measured")  # the most that the loader gave, where that is the wall
+
+
+class Finished(Record):
+    """The end of a search."""
+
+    KIND: ClassVar[str] = "tune-end"
+
+    ending: Ending
+    profile: Values
+    decisions: list[Decision]
+    speedup: float | Missing
+    lower: float | Missing
+    upper: float | Missing
+    baseline: float | Missing  # samples per second, side by side with `final`
+    final: float | Missing
+    ceilings: Ceilings
+    bound_before: Bound | None
+    bound_after: Bound | None
+    noise: float | Missing
+    drift: float  # the worst change of the baseline within one comparison
+    throttled: bool
+    spent_s: float
+    segments: int
+    code: str = ""
+    params: Params = field(default_factory=dict)
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    stage: str
+    trying: list[str]
+    segments_done: int
+    segments_left: int  # estimated
+    spent_s: float
+    left_s: float  # estimated

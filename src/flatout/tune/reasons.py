@@ -1,0 +1,40 @@
+"""Why a knob was kept or not: the codes of decisions, each with the parameters that its sentence needs.
+
+A test holds every decision of the imagined machines to this table, and the drafts of the sentences to the parameters.
+"""
+
+from __future__ import annotations
+
+from flatout.tune.model import Verdict
+
+REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
+    "faster": (Verdict.KEPT, frozenset({"gain", "margin"})),
+    "faster-repaid": (Verdict.KEPT, frozenset({"gain", "margin", "build_s", "repaid_steps"})),
+    "still-earns": (Verdict.KEPT, frozenset({"gain", "margin", "first_gain"})),
+    "batch-fits": (Verdict.KEPT, frozenset({"batch", "largest", "peak", "limit"})),
+    "batch-ran": (Verdict.KEPT, frozenset({"batch", "largest"})),
+    "batch-faster": (Verdict.KEPT, frozenset({"batch", "gain"})),
+    "slower": (Verdict.DROPPED, frozenset({"gain"})),
+    "inside-noise": (Verdict.DROPPED, frozenset({"gain", "margin"})),
+    "not-repaid": (Verdict.DROPPED, frozenset({"gain", "build_s", "repaid_steps", "steps_planned"})),
+    "no-longer-earns": (Verdict.DROPPED, frozenset({"gain", "first_gain"})),
+    "whole-not-faster": (Verdict.DROPPED, frozenset({"gain"})),
+    "batch-no-larger": (Verdict.DROPPED, frozenset({"batch"})),
+    "batch-not-faster": (Verdict.DROPPED, frozenset({"batch", "gain"})),
+    "better-value": (Verdict.DROPPED, frozenset({"other", "gain"})),
+    "refused": (Verdict.NOT_APPLIED, frozenset({"why"})),
+    "already": (Verdict.NOT_APPLIED, frozenset()),
+    "fault": (Verdict.FAILED, frozenset({"status"})),
+    "fault-later": (Verdict.FAILED, frozenset({"status"})),
+    "too-little": (Verdict.UNKNOWN, frozenset({"pairs"})),
+    "interrupted": (Verdict.UNKNOWN, frozenset({"status"})),
+    "no-time": (Verdict.UNKNOWN, frozenset({"needs_s", "left_s"})),
+    "not-chosen": (Verdict.SKIPPED, frozenset()),
+    "not-allowed": (Verdict.SKIPPED, frozenset({"allowed"})),
+    "cannot-repay": (Verdict.SKIPPED, frozenset({"training_s"})),
+    "loop-not-waiting": (Verdict.SKIPPED, frozenset({"real", "demand"})),
+    "copy-hidden": (Verdict.SKIPPED, frozenset({"with_copy", "without_copy"})),
+    "input-is-the-wall": (Verdict.SKIPPED, frozenset({"supply", "demand"})),
+    "not-launch-bound": (Verdict.SKIPPED, frozenset({"busy"})),
+    "no-workers": (Verdict.SKIPPED, frozenset()),
+}

@@ -1,0 +1,71 @@
+"""In which order the two arms of a comparison come, and how long a segment must be to say something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flatout.base.records import Missing
+from flatout.tune.model import Mode, Plan, Values
+
+# A B, B A, B A, A B: also a drift that bends cancels, and noise with a memory errs both ways.
+HOT_ORDER = (True, False, False, True)
+# A B, B A, A B, B A: where each change costs a child, an arm's end meets its own beginning; five children, not six.
+RESTART_ORDER = (True, False)
+
+FEWEST_TIMED_STEPS = 8
+DEFAULT_PREFETCH = 2
+SLOW_S = 1.0
+
+
+def a_first(pair: int, restarting: bool) -> bool:
+    order = RESTART_ORDER if restarting else HOT_ORDER
+    return order[pair % len(order)]
+
+
+def segments_for(pairs: int) -> int:
+    return 2 * pairs
+
+
+def children_for(pairs: int) -> int:
+    """Fresh children that a restarting comparison of so many pairs takes, the first included."""
+    return pairs + 1
+
+
+def restarting(plan: Plan, first: Values, second: Values) -> bool:
+    return restart_values(plan, first) != restart_values(plan, second)
+
+
+def restart_values(plan: Plan, values: Values) -> Values:
+    names = {offer.knob for offer in plan.offers if offer.restart} | {"batch_size"}
+    return {knob: value for knob, value in values.items() if knob in names}
+
+
+def workers_of(plan: Plan, values: Values) -> int:
+    return int(values.get("workers", plan.workers))
+
+
+def warm_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
+    """Until what a switch left behind is gone: with workers also the batches that lay ready, which came at no price."""
+    fewest = _fewer_if_slow(plan.warm_steps, step_s)
+    if mode is not Mode.REAL or not workers_of(plan, values):
+        return fewest
+    ready = workers_of(plan, values) * int(values.get("prefetch_factor", DEFAULT_PREFETCH))
+    return max(fewest, ready + 2)
+
+
+def timed_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
+    """Workers deliver in bursts of their number: a window must hold several bursts."""
+    bursts = 2 * workers_of(plan, values) if mode is Mode.REAL else 0
+    return max(_fewer_if_slow(FEWEST_TIMED_STEPS, step_s), bursts)
+
+
+def _fewer_if_slow(steps: int, step_s: float | Missing) -> int:
+    """Steps of half a second scatter little and cost much: a few are enough."""
+    if isinstance(step_s, Missing) or steps * step_s <= SLOW_S:
+        return steps
+    return max(2, int(SLOW_S / step_s))
+
+
+def differing(first: Values, second: Values) -> Sequence[str]:
+    """Knobs that `second` sets and `first` does not, or not so."""
+    return [knob for knob, value in second.items() if first.get(knob) != value]

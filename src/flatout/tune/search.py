@@ -1,0 +1,171 @@
+"""The search as a function of its plan and the results so far: `Search(plan).next(results)` is the next segment, or the end.
+
+It holds no clock and no files. The same results give the same next segment, so a journal is all that a resumed search needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flatout.base.errors import RecordError
+from flatout.base.records import Missing
+from flatout.measure.statistics import Answer
+from flatout.tune.baseline import baseline, look
+from flatout.tune.batch_search import batch_size
+from flatout.tune.compute import compute_knobs, partners
+from flatout.tune.course import Course, StandingBrokenError, Steps, TooShortError
+from flatout.tune.inputs import aid_compute, input_is_the_wall, input_knobs, skip_behind_the_wall
+from flatout.tune.judge import is_settled
+from flatout.tune.model import (
+    BatchGoal,
+    Decision,
+    Ending,
+    Finished,
+    Params,
+    Plan,
+    Progress,
+    Segment,
+    SegmentResult,
+    Values,
+)
+from flatout.tune.progress import progress_of
+from flatout.tune.trial import Trial
+from flatout.tune.whole import drop_each_once, last_comparison, revive, spare_time, take_all_back
+
+
+class Search:
+    """Keeps its place between calls; given other results than before, it begins again from the plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._begin()
+
+    def _begin(self) -> None:
+        self._course = Course(self._plan)
+        self._steps = _whole_course(self._course)
+        self._taken: list[SegmentResult] = []
+        self._now: Segment | Finished = next(self._steps)
+
+    def next(self, results: Sequence[SegmentResult]) -> Segment | Finished:
+        """What to do after these results, all from the beginning in their order."""
+        if list(results[: len(self._taken)]) != self._taken:
+            self._begin()
+        for result in results[len(self._taken) :]:
+            if isinstance(self._now, Finished):
+                break
+            if result.id != self._now.id:
+                detail = f"a result of segment {result.id} where {self._now.id} was asked for"
+                raise RecordError("error.record-damaged", source="journal", detail=detail)
+            self._taken.append(result)
+            try:
+                self._now = self._steps.send(result)
+            except StopIteration as end:
+                self._now = end.value
+        return self._now
+
+    @property
+    def decisions(self) -> list[Decision]:
+        return list(self._course.decisions.values())
+
+    @property
+    def whole(self) -> Values:
+        return dict(self._course.whole)
+
+    def progress(self) -> Progress:
+        return progress_of(self._course, isinstance(self._now, Finished))
+
+
+def _whole_course(course: Course) -> Steps[Finished]:
+    try:
+        yield from baseline(course)
+        yield from _improve(course)
+        trial = yield from last_comparison(course)
+    except StandingBrokenError as broken:
+        return _finish(course, None, Ending.BASELINE_FAILS, "fault", {"status": broken.status.value})
+    except TooShortError:
+        return _finish(course, None, Ending.TOO_SHORT)
+    return _conclude(course, trial)
+
+
+def _improve(course: Course) -> Steps[None]:
+    for offer in course.plan.offers:
+        code = course.why_not(offer)
+        if code is not None and not (offer.knob == "batch_size" and code == "not-allowed"):
+            params: Params = {"allowed": course.plan.allow.value} if code == "not-allowed" else {}
+            for value in offer.values:
+                course.decide(offer, value, code, params)
+    if course.bound == "input":
+        course.input_matched = True  # for now: nothing is kept back from the stage itself
+        yield from input_knobs(course)
+        course.input_matched = False
+        if input_is_the_wall(course):
+            skip_behind_the_wall(course)
+            yield from drop_each_once(course)
+            return
+    yield from aid_compute(course)
+    yield from compute_knobs(course)
+    sized_for = dict(course.whole)
+    if (yield from revive(course)):
+        yield from revive(course)
+    yield from partners(course)
+    if course.whole != sized_for and "batch_size" in course.whole:
+        yield from batch_size(course)  # what came since may need less memory, or more
+    course.aid = {}
+    yield from _match_input(course)
+    if (yield from spare_time(course)):
+        yield from _match_input(course)
+    yield from drop_each_once(course)
+
+
+def _match_input(course: Course) -> Steps[None]:
+    """The input side against the demand as it is now."""
+    course.stage, course.input_matched = "input", True
+    if course.left_s() > course.cost_s(5):
+        yield from look(course)
+    yield from input_knobs(course)
+
+
+def _conclude(course: Course, trial: Trial | None) -> Finished:
+    settled = all(is_settled(decision) for decision in course.decisions.values())
+    nothing = Ending.FLAT_OUT if settled else Ending.NOTHING_SHOWN
+    if trial is None:
+        return _finish(course, None, nothing)
+    found = trial.comparison
+    asked_for = course.plan.batch is BatchGoal.FIT and "batch_size" in course.whole
+    if not asked_for and (found is None or found.answer is not Answer.FASTER):
+        take_all_back(course, trial)
+        unclear = found is None or found.answer is Answer.UNKNOWN
+        return _finish(course, trial, Ending.NOTHING_SHOWN if unclear else nothing)
+    return _finish(course, trial, Ending.TUNED)
+
+
+def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "", params: Params | None = None) -> Finished:
+    none = Missing("not-measured")
+    found = trial.comparison if trial is not None else None
+    tuned = ending is Ending.TUNED
+    if not code and not isinstance(course.ceilings.supply, Missing):
+        code = "input-is-the-wall"
+    return Finished(
+        ending=ending,
+        profile=dict(course.whole) if tuned else {},
+        decisions=list(course.decisions.values()),
+        speedup=found.ratio if found is not None and tuned else none,
+        lower=found.lower if found is not None and tuned else none,
+        upper=found.upper if found is not None and tuned else none,
+        baseline=_mean(trial.rates_a) if trial is not None else course.ceilings.real,
+        final=_mean(trial.rates_b) if trial is not None and tuned else none,
+        ceilings=course.ceilings,
+        bound_before=course.bound_before,
+        bound_after=course.bound,
+        noise=next(iter(course.noise.values()), none),
+        drift=course.worst_drift,
+        throttled=course.throttled,
+        spent_s=course.spent_s,
+        segments=course.asked,
+        code=code,
+        params=params or {},
+    )
+
+
+def _mean(rates: Sequence[float]) -> float | Missing:
+    return sum(rates) / len(rates) if rates else Missing("not-measured")

@@ -1,0 +1,199 @@
+"""One comparison: two arms in turn until the figures decide, the hope is gone, or the time is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from flatout.base.records import Missing
+from flatout.measure.statistics import (
+    PAIRS_AT_LOOK,
+    Answer,
+    Comparison,
+    Pair,
+    compare,
+    plainly_slower,
+    plausible_gain,
+)
+from flatout.tune.course import Course, StandingBrokenError, Steps
+from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
+from flatout.tune.schedule import a_first, differing, restarting
+
+WORTH = 0.02  # a knob that can hardly give this much is not measured any longer
+STANDING_TRIES = 3
+NOT_MEASURED = Missing("not-measured")
+
+
+class Suspect(Enum):
+    """Whose fault a fault is. The other arm is what was kept, or the plain script, and gets more tries."""
+
+    A = "a"
+    B = "b"
+    NEITHER = "neither"
+
+
+@dataclass(kw_only=True)
+class Question:
+    a: Values
+    b: Values
+    mode: Mode
+    suspect: Suspect = Suspect.B
+    looks: tuple[int, ...] = PAIRS_AT_LOOK
+    worth: float | None = WORTH  # None: go on to the last look whatever hope there is
+    second_chance: bool = True  # a suspect that failed is tried once more, alone; not where it is a group, or had its chance
+    settled_if_clear: bool = False  # two plain pairs are enough to believe again what was shown before
+
+
+@dataclass(kw_only=True)
+class Trial:
+    pairs: list[Pair] = field(default_factory=list)
+    comparison: Comparison | None = None
+    fault: Status | None = None
+    unapplied: dict[str, Outcome] = field(default_factory=dict)
+    busy: float | Missing = NOT_MEASURED  # of B
+    build_a_s: float = 0.0
+    build_b_s: float = 0.0
+    step_a_s: float | Missing = NOT_MEASURED
+    rates_a: list[float] = field(default_factory=list)
+    rates_b: list[float] = field(default_factory=list)
+    plainly_slower: bool = False
+    plainly_faster: bool = False
+    out_of_time: bool = False
+    _tried_alone: bool = False
+    _standing_faults: int = 0
+
+    @property
+    def build_s(self) -> float:
+        """What B spends once beyond A, which builds too where each arm has a child of its own."""
+        return max(0.0, self.build_b_s - self.build_a_s)
+
+
+def hold(course: Course, question: Question) -> Steps[Trial]:
+    trial = Trial()
+    fresh = restarting(course.plan, question.a, question.b)
+    for last in question.looks:
+        while len(trial.pairs) < last:
+            pair = yield from _pair(course, question, trial, a_first(len(trial.pairs), fresh))
+            if trial.fault is not None or (trial.unapplied and not differing(question.a, question.b)):
+                return trial
+            if pair is not None:
+                trial.pairs.append(pair)
+            if len(trial.pairs) == 2 and _clear_already(course, question, trial):
+                return trial
+        if _decided(course, question, trial):
+            return trial
+    return trial
+
+
+def _clear_already(course: Course, question: Question, trial: Trial) -> bool:
+    noise = course.noise.get(question.mode, NOT_MEASURED)
+    if question.worth is not None and plainly_slower(trial.pairs, noise):
+        trial.plainly_slower = True
+    if question.settled_if_clear and plainly_slower([_turned(pair) for pair in trial.pairs], noise):
+        trial.plainly_faster = True
+    if trial.plainly_slower or trial.plainly_faster:
+        trial.comparison = compare(trial.pairs, noise, question.looks)
+    return trial.plainly_slower or trial.plainly_faster
+
+
+def _decided(course: Course, question: Question, trial: Trial) -> bool:
+    noise = course.noise.get(question.mode, NOT_MEASURED)
+    trial.comparison = compare(trial.pairs, noise, question.looks)
+    course.saw(trial.comparison)
+    if trial.comparison.answer in (Answer.FASTER, Answer.SLOWER):
+        return True
+    if question.worth is not None:
+        hope = plausible_gain(trial.pairs)
+        if isinstance(hope, float) and hope < question.worth:
+            return True
+        mode = question.mode
+        # What is wanted for the end of the search is not spent on a third look.
+        trial.out_of_time = course.left_s() < course.cost_s(2 * (_next_look(question, trial) - len(trial.pairs)), mode=mode)
+    else:
+        trial.out_of_time = course.spent_s > course.plan.budget_s
+    return trial.out_of_time
+
+
+def _next_look(question: Question, trial: Trial) -> int:
+    return next((look for look in question.looks if look > len(trial.pairs)), len(trial.pairs))
+
+
+def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) -> Steps[Pair | None]:
+    """A and B beside each other, or None where the pair must be measured again."""
+    rates: dict[str, float] = {}
+    for arm in ("a", "b") if first_is_a else ("b", "a"):
+        values = question.a if arm == "a" else question.b
+        result = yield from course.ask(values, question.mode)
+        if result.fault or isinstance(result.rate, Missing):
+            if result.status is Status.REFUSED and arm == question.suspect.value:
+                _refused(question, trial, result)
+                return None
+            yield from _after_fault(course, question, trial, arm, result)
+            return None
+        if arm == question.suspect.value and _note_unapplied(question, trial, result):
+            return None
+        rates[arm] = result.rate
+        _note(trial, arm, result)
+    trial._standing_faults = 0
+    trial.rates_a.append(rates["a"])
+    trial.rates_b.append(rates["b"])
+    return Pair(rates["a"], rates["b"], first_is_a)
+
+
+def _note(trial: Trial, arm: str, result: SegmentResult) -> None:
+    if arm == "a":
+        trial.step_a_s = result.step_s
+        trial.build_a_s = max(trial.build_a_s, result.build_s)
+    else:
+        trial.busy = result.device_busy
+        trial.build_b_s = max(trial.build_b_s, result.build_s)
+
+
+def _refused(question: Question, trial: Trial, result: SegmentResult) -> None:
+    """The whole segment was refused: every knob on trial was."""
+    outcome = Outcome(state=OutcomeState.REFUSED, code=result.code or "refused", details=result.details)
+    for knob in differing(question.a, question.b):
+        trial.unapplied[knob] = outcome
+    question.b = dict(question.a)
+
+
+def _note_unapplied(question: Question, trial: Trial, result: SegmentResult) -> bool:
+    """Takes knobs without an effect out of the comparison: no effect, no verdict."""
+    suspected, other = (question.b, question.a) if question.suspect is Suspect.B else (question.a, question.b)
+    silent = Outcome(state=OutcomeState.REFUSED, code="no-report")
+    found = {}
+    for knob in differing(other, suspected):
+        outcome = result.outcomes.get(knob, silent)
+        if outcome.state is not OutcomeState.APPLIED:
+            found[knob] = outcome
+    if not found:
+        return False
+    trial.unapplied.update(found)
+    trial.pairs.clear()
+    left = {knob: value for knob, value in suspected.items() if knob not in found}
+    left.update({knob: other[knob] for knob in found if knob in other})
+    if question.suspect is Suspect.B:
+        question.b = left
+    else:
+        question.a = left
+    return True
+
+
+def _after_fault(course: Course, question: Question, trial: Trial, arm: str, result: SegmentResult) -> Steps[None]:
+    """A suspect gets one more try, alone in a child of its own; the other arm a few."""
+    if arm != question.suspect.value:
+        trial._standing_faults += 1
+        if trial._standing_faults >= STANDING_TRIES:
+            raise StandingBrokenError(result.status)
+        return
+    if trial._tried_alone or not question.second_chance or course.left_s() < result.took_s:
+        trial.fault = result.status
+        return
+    trial._tried_alone = True
+    again = yield from course.ask(question.a if arm == "a" else question.b, question.mode, fresh=True)
+    if again.fault or isinstance(again.rate, Missing):
+        trial.fault = again.status
+
+
+def _turned(pair: Pair) -> Pair:
+    return Pair(pair.b, pair.a, not pair.a_first)

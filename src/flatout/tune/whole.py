@@ -1,0 +1,124 @@
+"""The kept knobs together: what a moved bottleneck revives, what no longer earns its place, and what the whole is worth."""
+
+from __future__ import annotations
+
+import math
+
+from flatout.measure.statistics import PAIRS_AT_LOOK
+from flatout.tune.compute import LOOK_SEGMENTS, NO_GAIN_ALONE, build_guess_s, consider, is_compute, restart_knobs
+from flatout.tune.course import FINAL_PAIRS, Course, Steps
+from flatout.tune.judge import percent, still_earns
+from flatout.tune.model import Decision, Mode, Offer
+from flatout.tune.recover import held
+from flatout.tune.schedule import children_for, segments_for
+from flatout.tune.trial import Question, Suspect, Trial
+
+MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
+RESTARTS_SHARE = 0.15  # of the budget
+FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
+
+
+def revive(course: Course) -> Steps[bool]:
+    """Tries again, once, what was dropped for its figures before the loop became another one."""
+    kept_before = dict(course.whole)
+    course.stage = "again"
+    waiting = [decision for decision in course.dropped() if _worth_again(course, decision)]
+    for index, decision in enumerate(waiting):
+        course.pending = LOOK_SEGMENTS * (len(waiting) - index)
+        if decision.knob not in course.whole:
+            yield from consider(course, course.offer(decision.knob), decision.value, course.compute_mode)
+    return course.whole != kept_before
+
+
+def _worth_again(course: Course, decision: Decision) -> bool:
+    offer = course.offer(decision.knob)
+    if offer.builds or offer.restart or not is_compute(offer) or decision.code not in NO_GAIN_ALONE:
+        return False
+    return _gain_since(course, decision) > MOVED
+
+
+def _moved_since(course: Course, offer: Offer) -> bool:
+    decision = course.decisions.get((offer.knob, offer.values[0]))
+    if decision is None or decision.code == "no-time":
+        return True
+    return decision.code in NO_GAIN_ALONE and _gain_since(course, decision) > MOVED
+
+
+def _gain_since(course: Course, decision: Decision) -> float:
+    """Of the compute side, from the keeps that came after this decision."""
+    keys = list(course.decisions)
+    position = keys.index((decision.knob, decision.value))
+    later = [course.decisions[key] for key in keys[position + 1 :]]
+    return sum(
+        math.log(other.ratio)
+        for other in later
+        if course.whole.get(other.knob) == other.value
+        and isinstance(other.ratio, float)
+        and is_compute(course.offer(other.knob))
+    )
+
+
+def spare_time(course: Course) -> Steps[bool]:
+    """What there was no time for while time was kept back for more important things; fresh children last, being dear."""
+    restarting = [offer for offer in course.offers() if is_compute(offer) and offer.restart and offer.values]
+    kept_before = dict(course.whole)
+    course.stage = "again"
+    left_out = [d for d in course.decisions.values() if d.code == "no-time" and is_compute(course.offer(d.knob))]
+    for decision in left_out:
+        offer = course.offer(decision.knob)
+        if not offer.restart:
+            yield from consider(course, offer, decision.value, course.compute_mode, build_guess_s(course, offer))
+    undecided = not any(course.tried(offer.knob, offer.values[0]) for offer in restarting)
+    if restarting and (undecided or any(_moved_since(course, offer) for offer in restarting)):
+        yield from restart_knobs(course)
+    return course.whole != kept_before
+
+
+def drop_each_once(course: Course) -> Steps[None]:
+    """Every kept knob is left out once; those that gave least first, should the time not be enough for all."""
+    names = sorted((knob for knob in course.order if knob != "batch_size"), key=lambda knob: course.first_gain.get(knob, 0.0))
+    if len(course.order) < 2:
+        return
+    course.stage = "each"
+    for index, knob in enumerate(names):
+        course.pending = LOOK_SEGMENTS * (len(names) - index) // 2
+        offer = course.offer(knob)
+        if knob not in course.whole or _too_dear(course, offer):
+            continue
+        course.trying = [knob]
+        without = {name: value for name, value in course.whole.items() if name != knob}
+        question = Question(a=without, b=course.whole, mode=Mode.REAL, suspect=Suspect.A, settled_if_clear=True)
+        trial = yield from held(course, question)
+        if trial is not None and not still_earns(course, offer, trial, Mode.REAL):
+            course.remove(knob)
+    course.trying = []
+
+
+def _too_dear(course: Course, offer: Offer) -> bool:
+    """A knob that was shown in children of its own is asked again only where these cost little."""
+    children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
+    if course.cost_s(0, children) > RESTARTS_SHARE * course.plan.budget_s:
+        return True
+    build_s = course.first_build_s if is_compute(offer) and not offer.restart and not offer.builds else 0.0
+    return course.left_s() < course.cost_s(LOOK_SEGMENTS, children, build_s)
+
+
+def last_comparison(course: Course) -> Steps[Trial | None]:
+    """The whole against the plain script, side by side in the real loop; None where nothing is kept."""
+    while course.whole:
+        course.stage = "final"
+        course.pending = segments_for(FINAL_PAIRS)
+        question = Question(a={}, b=course.whole, mode=Mode.REAL, suspect=Suspect.NEITHER, looks=FINAL_LOOKS, worth=None)
+        trial = yield from held(course, question)
+        if trial is not None:
+            return trial
+    return None
+
+
+def take_all_back(course: Course, trial: Trial) -> None:
+    found = trial.comparison
+    gain = percent(found.ratio) if found is not None else 0.0
+    for knob in list(course.order):
+        seen = (found, Mode.REAL) if found is not None else None
+        course.decide(course.offer(knob), course.whole[knob], "whole-not-faster", {"gain": gain}, seen)
+        course.remove(knob)

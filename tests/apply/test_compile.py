@@ -1,0 +1,217 @@
+"""torch.compile on a root: graphs counted, hooks and evaluation respected, refusals, no trace."""
+
+import copy
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from stage import Net, Training, staged
+from torch import nn
+
+from _flatout_agent.apply.compile import LIMITS, Compile
+from _flatout_agent.apply.registry import KNOBS
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
+
+
+class EagerCompile(Compile):
+    backend = "aot_eager"  # Dynamo and autograd without the minutes of a compiler
+
+
+KINDS = {**KNOBS, "compile": EagerCompile}
+
+
+def limits():
+    import torch._dynamo.config as config
+
+    return {name: getattr(config, name, None) for name in LIMITS}
+
+
+def test_captured_counted_and_gone():
+    before = limits()
+    plain = Training(epochs=1).run()
+    training = Training(epochs=1)
+    with staged(training, KINDS) as stage:
+        assert stage.board.set({"compile": "default"})["compile"].status == "applied"
+        assert stage.board.proofs()["compile"].code == "not-called-yet"
+        training.run()
+        proof = stage.board.proofs()["compile"]
+        assert proof.status == "applied", proof
+        assert proof.details["graphs"] == 1
+        assert proof.details["graph_breaks"] == proof.details["recompiles"] == proof.details["limit_hits"] == 0
+        assert proof.details["calls"] == 12
+        assert type(copy.deepcopy(training.model)) is Net
+        pickle.loads(pickle.dumps(training.model))
+        assert list(training.model.state_dict()) == list(plain.model.state_dict())
+    assert type(training.model) is Net
+    assert limits() == before
+    assert training.losses == pytest.approx(plain.losses, rel=1e-3)
+
+
+def test_containers_are_captured_too():
+    training = Training(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), epochs=1)
+    with staged(training, KINDS) as stage:
+        stage.board.set({"compile": "default"})
+        training.run()
+        assert stage.board.proofs()["compile"].details["graphs"] == 1
+
+
+def test_with_precision_and_layout():
+    training = Training(epochs=2)
+    with staged(training, KINDS) as stage:
+        wanted = {"compile": "default", "precision": "bf16", "channels_last": "on", "fused_optimizer": "on"}
+
+        def at(step):
+            if step == 4:
+                assert all(outcome.status == "applied" for outcome in stage.board.set(wanted).values())
+            if step == 10:
+                proofs = stage.board.proofs()
+                assert proofs["compile"].status == proofs["fused_optimizer"].status == "applied", proofs
+                assert proofs["precision"].status == "applied", proofs
+                stage.board.set({"compile": "default"})
+            if step == 16:
+                assert stage.board.proofs()["compile"].status == "applied"
+
+        training.run(at)
+    assert type(training.model) is Net
+
+
+def test_variable_shapes_are_recompiled_and_counted():
+    training = Training(model=lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 5)))
+    with staged(training, KINDS) as stage:
+        stage.board.set({"compile": "default"})
+        for size in (8, 9, 10, 11):
+            training.model(torch.randn(2, 3, size, size)).sum().backward()
+        proof = stage.board.proofs()["compile"]
+        assert proof.status == "applied"
+        assert proof.details["recompiles"] >= 1
+
+
+class Breaks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(192, 5)
+
+    def forward(self, x):
+        y = self.layer(x.flatten(1))
+        print("", end="")
+        return y * 2
+
+
+def test_breaks_are_counted():
+    training = Training(model=Breaks, epochs=1)
+    with staged(training, KINDS) as stage:
+        stage.board.set({"compile": "default"})
+        training.run()
+        proof = stage.board.proofs()["compile"]
+        assert proof.status == "applied"
+        assert proof.details["graph_breaks"] >= 1
+
+
+def test_two_calls_a_step_and_outputs_kept():
+    def trained(knobs):
+        training = Training(epochs=1)
+        training.model.drop.p = 0.0
+        kept = []
+        with staged(training, KINDS) as stage:
+            stage.board.set(knobs)
+            for x, _, _ in training.loader:
+                first, second = training.model(x), training.model(x.flip(0))
+                (first - second).pow(2).mean().backward()
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+                kept.append(first.detach())
+        return torch.stack(kept)
+
+    assert torch.allclose(trained({}), trained({"compile": "reduce-overhead"}), atol=1e-4)
+
+
+def test_evaluation_runs_plain():
+    training = Training()
+    with staged(training, KINDS) as stage:
+        stage.board.set({"compile": "default"})
+        training.model.eval()
+        training.model(training.loader.dataset.x[:2])
+        assert stage.board.proofs()["compile"].code == "not-called-yet"
+
+
+def hooked():
+    model = Net()
+    model.register_forward_hook(lambda module, args, output: output * 2)
+    return model
+
+
+def with_own_forward():
+    model = Net()
+    forward = model.forward
+    model.forward = lambda x: forward(x)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "code"),
+    [
+        (hooked, "refused", "hooks-on-root"),
+        (with_own_forward, "refused", "forward-set-on-instance"),
+        (lambda: torch.compile(Net(), backend="eager"), "already", "script-compiles"),
+    ],
+)
+def test_refused(model, status, code):
+    with staged(Training(model=model), KINDS) as stage:
+        outcome = stage.board.set({"compile": "default"})["compile"]
+        assert (outcome.status, outcome.code) == (status, code)
+
+
+def test_no_compiler(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with staged() as stage:
+        assert stage.board.set({"compile": "default"})["compile"].code == "no-c++-compiler"
+        assert stage.board.set({"compile": "fast"})["compile"].code == "unknown-value"
+
+
+def test_a_hook_that_comes_later_is_run():
+    training = Training()
+    with staged(training, KINDS) as stage:
+        stage.board.set({"compile": "default"})
+        called = []
+        training.model.register_forward_hook(lambda *_: called.append(1))
+        training.model(training.loader.dataset.x[:2])
+        assert called == [1]
+        assert stage.board.proofs()["compile"].code == "hooks-on-root"
+
+
+def test_precision_on_a_model_that_the_script_compiled():
+    training = Training(model=lambda: torch.compile(Net(), backend="eager"), epochs=1)
+    with staged(training, KINDS) as stage:
+        assert stage.board.set({"precision": "bf16"})["precision"].status == "applied"
+        training.run()
+        assert type(training.model).__name__ == "OptimizedModule"
+        assert stage.board.proofs()["precision"].status == "applied"
+
+
+INDUCTOR = """
+import sys; sys.path[:0] = sys.argv[1:]
+from stage import Training, staged
+from torch import nn
+training = Training(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), epochs=1)
+with staged(training) as stage:
+    print(stage.board.set({"compile": "default"})["compile"].status)
+    training.run()
+    proof = stage.board.proofs()["compile"]
+    print(proof.status, proof.details["graphs"], proof.details["graph_breaks"])
+"""
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no compiler on this machine")
+def test_inductor_itself():
+    """In a process of its own: it changes the environment and the path."""
+    here = Path(__file__).resolve().parent
+    command = [sys.executable, "-c", INDUCTOR, str(here), str(here.parents[1] / "src")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.stdout.split("\n")[:2] == ["applied", "applied 1 0"], ended.stderr

@@ -1,0 +1,39 @@
+"""Drafts of the sentences of decisions, one per code: what `[tune]` in the catalogue of words is to say."""
+
+SENTENCES = {
+    "faster": "{knob} {value}: {gain:+.0f} % ± {margin:.0f}, kept",
+    "faster-repaid": "{knob} {value}: {gain:+.0f} % ± {margin:.0f}, {build_s:.0f} s to build, "
+    "repaid after {repaid_steps:,} steps: kept",
+    "still-earns": "{knob} {value}: {gain:+.0f} % ± {margin:.0f} in the whole ({first_gain:+.0f} % when first tried), kept",
+    "batch-fits": "batch {batch}: the largest that is safe ({peak} of {limit} bytes; {largest} ran in the probes), kept",
+    "batch-ran": "batch {batch}: head-room left below {largest}, which ran; no memory was reported, kept",
+    "batch-faster": "batch {batch}: {gain:+.0f} % samples/s, kept",
+    "slower": "{knob} {value}: {gain:+.0f} %, dropped",
+    "inside-noise": "{knob} {value}: {gain:+.1f} % ± {margin:.1f}, inside the noise: dropped",
+    "not-repaid": "{knob} {value}: {gain:+.0f} % but {build_s:.0f} s to build, repaid after {repaid_steps:,} steps, "
+    "you asked for {steps_planned:,}: dropped",
+    "no-longer-earns": "{knob} {value}: {first_gain:+.0f} % when first tried, {gain:+.1f} % in the whole: dropped",
+    "whole-not-faster": "{knob} {value}: the whole is not faster than the plain script ({gain:+.1f} %): dropped",
+    "batch-no-larger": "batch {batch}: nothing larger is safe, kept as it is",
+    "batch-not-faster": "batch {batch}: {gain:+.1f} % samples/s, dropped",
+    "better-value": "{knob} {value}: {other} is better by another {gain:.0f} %",
+    "refused": "{knob} {value}: not applied, because {why}",
+    "already": "{knob} {value}: the script does it already",
+    "fault": "{knob} {value}: failed ({status})",
+    "fault-later": "{knob} {value}: failed later on ({status}), taken back",
+    "too-little": "{knob} {value}: unknown after {pairs} pairs",
+    "interrupted": "{knob} {value}: unknown, the run broke ({status})",
+    "no-time": "{knob} {value}: not tried, it needs {needs_s:.0f} s and {left_s:.0f} s are left",
+    "not-chosen": "{knob}: left out as you asked",
+    "not-allowed": "{knob} {value}: not tried, only {allowed} is allowed",
+    "cannot-repay": "{knob} {value}: not tried, your training takes {training_s:.0f} s",
+    "loop-not-waiting": "{knob}: not tried, the loop is not waiting for it ({real:.0f} of {demand:.0f} samples/s)",
+    "copy-hidden": "{knob}: not tried, the copy costs nothing ({with_copy:.0f} of {without_copy:.0f} samples/s)",
+    "input-is-the-wall": "{knob} {value}: input gives {supply:.0f} samples/s of {demand:.0f} that the device takes",
+    "not-launch-bound": "{knob} {value}: not tried, the device is busy {busy:.0f} % of the time",
+    "no-workers": "{knob}: not tried, there are no workers",
+}
+
+
+def sentence(decision):
+    return SENTENCES[decision.code].format(**{**decision.params, "knob": decision.knob, "value": decision.value})

@@ -1,0 +1,288 @@
+"""The search against imagined machines whose true optimum is known."""
+
+import math
+import random
+from statistics import mean
+
+import pytest
+from imagined import EXACT, OFFERS, RESAMPLED, Machine, offer, plan, search
+from sentences import SENTENCES, sentence
+
+from flatout.base.records import Missing
+from flatout.knobs.model import Bound
+from flatout.measure.statistics import Window
+from flatout.tune.baseline import bound_of
+from flatout.tune.model import BatchGoal, Ceilings, Ending, Finished, Mode, Outcome, OutcomeState, Verdict
+from flatout.tune.reasons import REASONS
+from flatout.tune.search import Search
+
+FLAT = {
+    "bf16": 1.02,
+    "tf32": 1.0,
+    "nhwc": 1.0,
+    "nhwc_bf16": 1.0,
+    "bench": 1.0,
+    "fused_launch": 1.0,
+    "compiled": 1.0,
+    "compiled_launch": 1.0,
+    "graphs_launch": 1.0,
+    "prepare": 0.05,
+    "copy": 0.01,
+}
+
+MACHINES = {
+    "compute-bound": Machine(),
+    "launch-bound": Machine(launch=12, device=4),
+    "launch-bound, busy share unknown": Machine(launch=12, device=4, knows_busy=False),
+    "input-bound": Machine(prepare=60, cores=16),
+    "the processor is the wall": Machine(prepare=400, cores=4),
+    "copy-bound": Machine(copy=6),
+    "no replay": Machine(replays=False, prepare=20),
+    "slow compiler": Machine(build_s=40),
+    "drifting": Machine(drift=-0.001),
+    "throttled": Machine(fall_at=70),
+    "noisy": Machine(sigma=0.02),
+    "nothing helps": Machine(**FLAT),
+}
+
+
+def without(knobs, name):
+    return {knob: value for knob, value in knobs.items() if knob != name}
+
+
+def holds(machine, wanted, end, segments):
+    """What must be true of every end of every search."""
+    for knob in end.profile:
+        gain = machine.rate(end.profile) / machine.rate(without(end.profile, knob))
+        assert gain > 0.985, f"{knob} hurts: {gain}"
+    assert len(segments) == end.segments <= 320
+    kept = {(d.knob, d.value) for d in end.decisions if d.verdict is Verdict.KEPT}
+    assert kept == set(end.profile.items())
+    assert {o.knob for o in wanted.offers} - {"batch_size"} <= {d.knob for d in end.decisions} | (
+        {"workers"} if not end.profile else set()
+    )
+    for decision in end.decisions:
+        verdict, params = REASONS[decision.code]
+        assert decision.verdict is verdict
+        assert params <= set(decision.params)
+        assert sentence(decision)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_close_to_the_best_of_all_combinations(name):
+    machine, wanted = MACHINES[name], plan(budget_s=400.0)
+    end, segments, _ = search(machine, wanted)
+    assert machine.rate(end.profile) / machine.optimum(wanted) >= 0.95
+    assert end.ending is (Ending.FLAT_OUT if name == "nothing helps" else Ending.TUNED)
+    if end.ending is Ending.TUNED:
+        truth = machine.rate(end.profile) / machine.rate({})
+        assert end.lower * 0.98 <= truth <= end.upper * 1.02
+    holds(machine, wanted, end, segments)
+
+
+def imagined_at_random(seed):
+    draw = random.Random(seed)
+
+    def between(low, high):
+        return math.exp(draw.uniform(math.log(low), math.log(high)))
+
+    return Machine(
+        prepare=between(0.05, 200),
+        cores=draw.choice([4, 8, 16]),
+        copy=between(0.02, 4),
+        launch=between(1, 15),
+        device=between(1, 40),
+        bf16=draw.uniform(0.4, 1.1),
+        bf16_launch=draw.uniform(1, 1.2),
+        tf32=draw.uniform(0.6, 1),
+        nhwc=draw.uniform(0.9, 1.15),
+        nhwc_bf16=draw.uniform(0.7, 1.05),
+        bench=draw.uniform(0.85, 1.01),
+        fused_launch=draw.uniform(0.7, 1.0),
+        compiled=draw.uniform(0.7, 1.05),
+        compiled_launch=draw.uniform(0.4, 1.2),
+        graphs_launch=draw.uniform(0.02, 0.3),
+        build_s=draw.uniform(5, 40),
+        start_s=draw.uniform(1, 6),
+        seed=seed,
+        drift=draw.choice([0, 0, -0.0005, 0.0003]),
+        fall_at=draw.choice([None, None, None, 60]),
+        sigma=draw.choice([0.004, 0.008, 0.015]),
+        replays=draw.random() > 0.15,
+        knows_busy=draw.random() > 0.2,
+    )
+
+
+def test_close_to_the_best_on_machines_drawn_at_random():
+    wanted, shares = plan(budget_s=400.0), []
+    for seed in range(40):
+        machine = imagined_at_random(seed)
+        end, segments, _ = search(machine, wanted)
+        holds(machine, wanted, end, segments)
+        assert end.spent_s <= 1.1 * wanted.budget_s
+        shares.append(machine.rate(end.profile) / machine.optimum(wanted))
+    assert mean(shares) >= 0.97
+    assert min(shares) >= 0.8
+    assert sum(share >= 0.95 for share in shares) >= 0.9 * len(shares)
+
+
+@pytest.mark.parametrize("budget", [20.0, 60.0, 90.0, 150.0])
+def test_a_budget_is_kept_and_never_makes_it_worse(budget):
+    for seed in range(6):
+        machine = imagined_at_random(seed)
+        end, _, _ = search(machine, plan(budget_s=budget))
+        # One comparison or one build may run over, and the last comparison is always held.
+        assert end.spent_s <= budget + machine.build_s + 40
+        assert machine.rate(end.profile) >= 0.98 * machine.rate({})
+
+
+def test_bf16_hurts_while_launches_hold_the_device_up_and_is_tried_again():
+    machine = Machine(launch=12, device=9, knows_busy=False, bf16_launch=1.2)
+    end, segments, _ = search(machine, plan(budget_s=400.0))
+    before = [s for s in segments if s.knobs.get("precision") and "compile" not in s.knobs]
+    assert before
+    assert end.profile["precision"] == "bf16"
+    assert end.profile["compile"] == "reduce-overhead"
+
+
+def test_a_compile_that_is_not_repaid_is_dropped_in_one_line():
+    machine = Machine(build_s=41, compiled=0.93, compiled_launch=1.0, graphs_launch=1.0)
+    end, _, _ = search(machine, plan(budget_s=400.0, steps_planned=2000, skip=["cudnn_benchmark"]))
+    found = next(d for d in end.decisions if (d.knob, d.value) == ("compile", "default"))
+    assert found.code == "not-repaid"
+    assert "41 s to build" in sentence(found)
+    assert "you asked for 2,000: dropped" in sentence(found)
+    assert "compile" not in end.profile
+
+
+def test_a_short_training_is_not_compiled_at_all():
+    end, segments, _ = search(Machine(), plan(steps_planned=100))
+    assert {d.code for d in end.decisions if d.knob == "compile"} == {"cannot-repay"}
+    assert not any("compile" in segment.knobs for segment in segments)
+
+
+def test_the_wall_is_named_with_both_ceilings():
+    end, segments, _ = search(MACHINES["the processor is the wall"], plan(budget_s=400.0))
+    assert end.code == "input-is-the-wall"
+    assert end.ceilings.supply < 0.5 * end.ceilings.with_copy
+    assert not any(segment.knobs.get("precision") for segment in segments)
+
+
+def test_only_skip_and_allow():
+    machine = Machine(prepare=30)
+    end, segments, _ = search(machine, plan(only=["precision"]))
+    assert {knob for s in segments for knob in s.knobs} == {"precision"}
+    end, segments, _ = search(machine, plan(skip=["precision", "compile"]))
+    assert not any({"precision", "compile"} & set(s.knobs) for s in segments)
+    end, segments, _ = search(machine, plan(allow=RESAMPLED))
+    assert {knob for s in segments for knob in s.knobs} <= {"workers", "pin_memory"}
+    assert {d.code for d in end.decisions if d.knob == "precision"} == {"not-allowed"}
+    end, segments, _ = search(machine, plan(allow=EXACT))
+    assert {knob for s in segments for knob in s.knobs} <= {"pin_memory"}
+
+
+def test_what_the_agent_proved_exact_is_allowed():
+    class Knowing:
+        def __init__(self, runner):
+            self.runner = runner
+
+        def run(self, segment):
+            result = self.runner.run(segment)
+            result.classes["workers"] = EXACT
+            return result
+
+    machine = Machine(prepare=30)
+    machine.runner = lambda: Knowing(Machine.runner(machine))
+    end, _, _ = search(machine, plan(allow=EXACT))
+    assert int(end.profile["workers"]) >= 2
+
+
+def test_no_effect_no_verdict():
+    refuses = {
+        "channels_last": Outcome(state=OutcomeState.REFUSED, code="no-4d-tensors"),
+        "tf32": Outcome(state=OutcomeState.ALREADY),
+    }
+    machine = Machine(refuses=refuses)
+    end, segments, _ = search(machine, plan(budget_s=400.0))
+    found = {d.knob: d for d in end.decisions}
+    assert found["channels_last"].verdict is Verdict.NOT_APPLIED
+    assert "no-4d-tensors" in sentence(found["channels_last"])
+    assert found["tf32"].code == "already"
+    assert sum(s.knobs.get("tf32") == "on" for s in segments) == 1
+
+
+def test_restart_knobs_are_tried_together():
+    more = [*OFFERS, offer("allocator", ["expandable"], restart=True)]
+    machine = Machine()
+    _, segments, _ = search(machine, plan(budget_s=400.0, offers=more))
+    together = [s for s in segments if s.stage == "restart" and "allocator" in s.knobs]
+    assert together
+    assert all("cudnn_benchmark" in s.knobs for s in together)
+
+
+@pytest.mark.parametrize("goal", [BatchGoal.FIT, BatchGoal.GROW])
+def test_the_batch_where_asked_for(goal):
+    machine = Machine(launch=6, device=8, prepare=0.5)
+    wanted = plan(budget_s=600.0, batch=goal, batch_size=32, memory_limit=int(machine.memory_limit))
+    end, _, _ = search(machine, wanted)
+    assert machine.peak(end.profile) <= machine.memory_limit * 0.92
+    if goal is BatchGoal.FIT:
+        tried = [d for d in end.decisions if d.knob == "batch_size" and d.verdict is Verdict.KEPT]
+        assert len(tried) == 1
+        per = machine.memory_per_sample * (0.6 if end.profile.get("precision") == "bf16" else 1)
+        largest = (0.92 * machine.memory_limit - machine.memory_base) / per
+        assert int(end.profile["batch_size"]) >= 0.95 * largest
+    assert machine.rate(end.profile) > 2.5 * machine.rate({})
+    holds_kept = {d.knob for d in end.decisions if d.verdict is Verdict.KEPT}
+    assert holds_kept == set(end.profile)
+    assert not any("batch_size" in s.knobs for s in search(machine, plan())[1])
+
+
+def test_progress_never_promises_more_than_the_budget_and_comes_to_nothing():
+    machine, wanted = Machine(), plan(budget_s=200.0)
+    found, runner, results, left = Search(wanted), machine.runner(), [], []
+    while not isinstance(step := found.next(results), Finished):
+        told = found.progress()
+        assert 0 <= told.left_s <= wanted.budget_s
+        assert told.segments_done == len(results)
+        left.append((told.spent_s, told.left_s))
+        results.append(runner.run(step))
+    assert found.progress().left_s == 0
+    total = step.spent_s
+    errors = [abs(spent + rest - total) / total for spent, rest in left]
+    assert mean(errors) < 0.4
+    assert found.decisions == step.decisions
+
+
+def test_what_holds_a_loop_up():
+    none = Missing("not-measured")
+    assert bound_of(Ceilings(real=50.0, with_copy=100.0, without_copy=101.0), 0.4, {}) is Bound.INPUT
+    assert bound_of(Ceilings(real=99.0, with_copy=100.0, without_copy=150.0), 0.4, {}) is Bound.COPY
+    assert bound_of(Ceilings(real=99.0, with_copy=100.0, without_copy=101.0), 0.4, {}) is Bound.LAUNCH
+    assert bound_of(Ceilings(real=99.0, with_copy=100.0, without_copy=101.0), 0.97, {}) is Bound.COMPUTE
+    assert bound_of(Ceilings(real=99.0, with_copy=none), none, {"input": 3.0, "forward": 7.0}) is Bound.INPUT
+    assert bound_of(Ceilings(), none, {}) is None
+
+
+def test_every_reason_has_its_sentence():
+    assert set(SENTENCES) == set(REASONS)
+    for code, (_, params) in REASONS.items():
+        blanks = {part.split("}")[0].split(":")[0] for part in SENTENCES[code].split("{")[1:]}
+        assert blanks <= params | {"knob", "value"}, code
+
+
+def test_windows_are_read():
+    _, _, results = search(Machine(), plan(only=["precision"]))
+    timed = [result for result in results if result.windows]
+    assert all(isinstance(window, Window) for result in timed for window in result.windows)
+    assert {segment.mode for segment in search(Machine(), plan(only=["precision"]))[1]} == set(Mode)
+
+
+def test_where_nothing_has_an_effect_nothing_is_kept():
+    kept = 0
+    for seed in range(20):
+        still = {**FLAT, "bf16": 1.0, "bf16_launch": 1.0, "prepare": 1e-4, "copy": 1e-4}
+        end, _, _ = search(Machine(**still, seed=seed + 1, sigma=(0.004, 0.01, 0.02)[seed % 3]), plan(budget_s=400.0))
+        kept += bool(end.profile)
+        assert end.profile or end.ending is Ending.FLAT_OUT
+    assert kept <= 1
