@@ -95,7 +95,7 @@ class Agent:
             return
         try:
             self._introduce()
-            look = self.tape.look.told(self.clock.steps, self.clock.samples) if self.tape.look else {}
+            look = self.tape.look.told(self.clock.samples) if self.tape.look else {}
             self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock), **look)
         except OSError as error:
             self.tape.stop()  # a full disk: stop writing and measuring, training goes on

@@ -153,3 +153,14 @@ def test_library_face():
 def test_importing_flatout_imports_little():
     code = "import sys, flatout; print('flatout.api' in sys.modules, 'torch' in sys.modules, 'msgspec' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False False False\n"
+
+
+def test_a_long_command_stays_whole(flatout):
+    """Longer than any terminal is wide: it is copied, so nothing may be cut off its end."""
+    folder = "C:/Users/someone/" + "projects/" * 12
+    paste = PASTES["cpu-only-wheel"] + f"\nPython executable: {folder}python.exe"
+    verdict = judged(flatout, paste)
+    commands = [fix["command"] for fix in verdict["root_cause"]["fix"] if "command" in fix]
+    shown = flatout("doctor", "--from", "-", stdin=paste.encode()).stdout.decode()
+    assert commands
+    assert all(command in shown for command in commands)

@@ -312,8 +312,12 @@ def test_pages_agree_in_both_languages():
             assert headings == page.HEADINGS[language], rule.code
 
 
+# Only a finished run shows them: tests/doctor/test_rules_measured.py.
+MEASURED = {"hidden-synchronisation", "tf32-off", "tiny-kernels", "throttled-run", "host-swapping", "allocator-retries"}
+
+
 def test_every_rule_is_tried():
-    assert {rule.name for rule in RULES} == {*FOUND, *NOTED}
+    assert {rule.name for rule in RULES} == {*FOUND, *NOTED, *MEASURED}
 
 
 def test_a_hidden_card_explains_a_wrong_number():

@@ -54,15 +54,17 @@ tell(began)
 """
 
 ITEM = """
-net = nn.Sequential(*[nn.Linear(2048, 2048) for _ in range(6)]).cuda()
+net = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(60)]).cuda()
 opt = torch.optim.SGD(net.parameters(), lr=1e-4)
-x = torch.randn(2048, 2048, device="cuda")
+x = torch.randn(1024, 1024, device="cuda")
 began = now()
-for _ in range(400):
-    h = net(x)
-    t = now(); scale = h.abs().max().item(); planted += now() - t  # the hidden one
-    loss = (h / (1 + scale)).pow(2).mean()
-    opt.zero_grad(); loss.backward(); opt.step()
+for _ in range(200):
+    loss = net(x).pow(2).mean()
+    opt.zero_grad(); loss.backward()
+    for p in net.parameters():
+        norm = p.grad.abs().max()
+        t = now(); norm.item(); planted += now() - t  # as a logger would
+    opt.step()
 tell(began)
 """
 
@@ -106,14 +108,34 @@ for step in range(3000):
 tell(began)
 """
 
+BUSY = """
+import os, multiprocessing as mp
+def burn():
+    while True: sum(range(10000))
+if __name__ == "__main__":
+    hogs = [mp.get_context("fork").Process(target=burn, daemon=True) for _ in range(3 * len(os.sched_getaffinity(0)))]
+    for hog in hogs: hog.start()
+    net = nn.Sequential(*[nn.Linear(64, 64) for _ in range(40)]).cuda()
+    opt = torch.optim.Adam(net.parameters(), lr=1e-4)
+    x = torch.randn(64, 64, device="cuda")
+    for _ in range(5): net(x).mean().backward()
+    began = now()
+    while now() - began < 6:
+        loss = net(x).pow(2).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+    tell(began)
+    for hog in hogs: hog.kill()
+"""
+
 # name -> script, phase of the planted share, bound by one of, the first finding's name (None: not asked)
 PLANTED = {
     "sleep-in-getitem": (INPUT, "input", {"input"}, "dataloader-bottleneck"),
     "big-unpinned-copies": (COPY, "copy", {"copy"}, "pageable-batches"),
-    "hidden-item": (ITEM, "device_wait", {"compute"}, "hidden-synchronisation"),
+    "hidden-item": (ITEM, "device_wait", None, "hidden-synchronisation"),
     "tiny-kernels": (TINY, "forward", {"launch"}, "tiny-kernels"),
-    "heavy-compute-with-item": (COMPUTE, "device_wait", {"compute"}, "tf32-off"),
+    "heavy-compute-with-item": (COMPUTE, "device_wait", {"compute"}, "full-precision"),
     "leak": (LEAK, None, None, "memory-leak"),
+    "busy-cpu": (BUSY, None, None, "cpu-contended"),
 }
 
 

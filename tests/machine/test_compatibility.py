@@ -222,3 +222,10 @@ def test_memory_tells_two_kinds_of_one_card_apart():
     assert small is not None
     assert large is not None
     assert (small.name, large.name) == ("A100 40GB", "A100 80GB PCIe")
+
+
+@pytest.mark.parametrize(("driver", "cuda"), [("580.159.04", "13.0"), ("595.45.04", "13.2"), ("570.86", "12")])
+def test_of_one_release_the_cuda_that_the_driver_knows(driver, cuda):
+    wheel = compatibility.best_wheel("9.0", driver, "Linux", "3.12", "2.13")
+    assert wheel is not None
+    assert wheel.cuda.startswith(cuda)

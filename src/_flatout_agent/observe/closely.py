@@ -6,6 +6,7 @@ from typing import Any
 
 from _flatout_agent.guard import fault
 from _flatout_agent.observe import regime
+from _flatout_agent.observe.cores import Cores
 from _flatout_agent.observe.lag import Lag
 from _flatout_agent.observe.losses import Losses
 from _flatout_agent.observe.memory_state import MemoryState
@@ -25,6 +26,7 @@ class CloseLook:
         self._regime: dict[str, Any] = {}
         self._graphs = 0
         self.reads = Reads()
+        self._cores = Cores()
         self.tokens = 0
         self.tokened_samples = 0
 
@@ -44,12 +46,14 @@ class CloseLook:
             self._losses.sample(ticks, loss)
             if on_device:
                 self._lag.sample()
+                self._memory.sample(ticks)
         except Exception as error:
             fault("closely.mid_step", error)
 
     def stepped(self, optimizer: Any) -> None:
-        """Once, after the first step."""
+        """After an optimizer's first step."""
         try:
+            self._cores.begin()
             self._regime.update(regime.of_optimizer(self._torch, optimizer))
         except Exception as error:
             fault("closely.stepped", error)
@@ -63,13 +67,14 @@ class CloseLook:
                 self.tokened_samples += samples
                 return
 
-    def told(self, step: int, samples: int) -> dict[str, Any]:
+    def told(self, samples: int) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         try:
-            fields.update(self._memory.told(step))
+            fields.update(self._memory.told())
             fields.update(self._lag.told())
             fields.update(self._losses.told())
             fields.update(self.reads.told())
+            fields.update(self._cores.told())
             if self._regime:
                 fields["regime"] = self._regime
             if self.tokened_samples:

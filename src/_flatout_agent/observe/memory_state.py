@@ -25,20 +25,24 @@ class Thinned:
 
 
 class MemoryState:
-    """Asked once a second, of the caching allocator's own books: no call to the driver."""
+    """Asked of the caching allocator's own books: no call to the driver."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._trend = Thinned()
 
-    def told(self, step: int) -> dict[str, Any]:
+    def sample(self, step: int) -> None:
+        """In the middle of a step, always at the same place: what grows from one to the next stays."""
+        books = self._torch._C._cuda_memoryStats(self._torch.cuda.current_device())
+        self._trend.add(step, books["allocated_bytes"]["all"]["current"])
+
+    def told(self) -> dict[str, Any]:
         cuda = self._torch.cuda
         if not cuda.is_initialized():  # a forked child, too: the books of its parent are not its own
             return {}
         device = cuda.current_device()
         books = self._torch._C._cuda_memoryStats(device)
         allocated = books["allocated_bytes"]["all"]
-        self._trend.add(step, allocated["current"])
         return {
             "memory": {
                 "allocated": allocated["current"],

@@ -19,7 +19,7 @@ from flatout.machine.gather import gather
 from flatout.machine.model import Facts
 from flatout.machine.redact import redact
 from flatout.report import doctor as report
-from flatout.report.terminal import console_on
+from flatout.report.terminal import show
 
 MOST_BYTES = 64 * 2**20  # of a paste that is read at all
 
@@ -46,7 +46,7 @@ def command(
     if as_json:
         echo(json.dumps(report.to_json(found), indent=2, ensure_ascii=False))
     else:
-        console_on(sys.stdout).print(report.render(found, facts, words, verbose))
+        show(sys.stdout, report.render(found, facts, words, verbose))
     if save:
         echo(words("doctor.saved", path=save), err=True)
     sys.exit(0 if found.healthy else 1)

@@ -11,7 +11,7 @@ from flatout.cli.commandline import command as make_command
 from flatout.launch import interpreter
 from flatout.machine import facts
 from flatout.report import machine as report
-from flatout.report.terminal import Table, console_on
+from flatout.report.terminal import Table, show
 
 
 @make_command(name="facts")
@@ -29,4 +29,4 @@ def command(context: Context, python: str | None, as_json: bool) -> None:
     table.add_column(overflow="fold")
     for label, value in report.lines(machine, words_of(context)):
         table.add_row(label, value)
-    console_on(sys.stdout).print(table)
+    show(sys.stdout, table)

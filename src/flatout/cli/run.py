@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flatout.base import records
 from flatout.base.clock import SystemClock
@@ -12,8 +14,11 @@ from flatout.base.errors import UsageError
 from flatout.base.words import Words
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of
 from flatout.cli.commandline import command as make_command
-from flatout.launch import child, environment, interpreter, target
+from flatout.launch import child, environment, folder, interpreter, target
 from flatout.launch.run import Finished, run_observed, run_plain
+
+if TYPE_CHECKING:
+    from flatout.measure.model import Summary
 
 
 @make_command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -41,12 +46,23 @@ def command(
         sys.exit(child.end_like(run_plain(line, os.environ)))
     words = words_of(context)
     environ = {**os.environ, **_asked_device(gpu_id, words)}
-    finished = run_observed(line, environ, SystemClock(), gpu_memory_fraction)
-    try:
-        _tell(finished, path, words, as_json, quiet)
-    except Exception as error:  # our own trouble at the end never changes how the script ended
-        print(f"flatout: {words('error.no-summary', detail=f'{type(error).__name__}: {error}')}", file=sys.stderr)
+    with child.Ending() as ending:
+        try:
+            finished = run_observed(line, environ, SystemClock(), gpu_memory_fraction, ending.hold)
+        except folder.NoPlaceForRecordsError as error:
+            _say(words("error.runs-unobserved", detail=error.params["detail"]))
+            sys.exit(child.end_like(run_plain(line, environ)))
+        try:
+            _tell(finished, path, words, as_json, quiet)
+        except (Exception, SystemExit) as error:
+            # Our own trouble at the end never changes how the script ended; rich exits where nobody reads any more.
+            _say(words("error.no-summary", detail=f"{type(error).__name__}: {error}"))
     sys.exit(child.end_like(finished.returncode))
+
+
+def _say(sentence: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the terminal may be gone
+        print(f"flatout: {sentence}", file=sys.stderr)
 
 
 def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:
@@ -57,7 +73,7 @@ def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:
     from flatout.machine import nvml
 
     chosen = device.decide(nvml.driver(), os.environ, gpu_id)
-    print(f"flatout: {words(f'choice.{chosen.reason}', **chosen.params)}", file=sys.stderr)
+    _say(words(f"choice.{chosen.reason}", **chosen.params))
     return chosen.exports
 
 
@@ -68,14 +84,25 @@ def _tell(finished: Finished, python: str, words: Words, as_json: bool, quiet: b
     from flatout.measure.summary import summarise
     from flatout.report import doctor as findings_report
     from flatout.report import run as report
-    from flatout.report.terminal import console_on
+    from flatout.report.terminal import show
 
     summary = summarise(finished, facts.machine(interpreter.describe(python)))
     found = after_run.findings(summary)
     summary.findings = [findings_report.finding_json(finding) for finding in found]
     path = Path(finished.folder) / "summary.json"
-    records.write(path, summary)
+    problem = _write(path, summary)
     if as_json:
         sys.stderr.write(records.encode(summary).decode())
     elif not quiet:
-        console_on(sys.stderr).print(report.render(summary, found, words, str(path)))
+        show(sys.stderr, report.render(summary, found, words, str(path)))
+    if problem is not None:
+        raise problem
+
+
+def _write(path: Path, summary: Summary) -> OSError | None:
+    """A full disk costs the record, not the table."""
+    try:
+        records.write(path, summary)
+    except OSError as error:
+        return error
+    return None

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 from _flatout_agent.wire import TRAINING_PHASES
-from flatout.doctor import registry
-from flatout.doctor.model import Finding
-from flatout.machine.model import Application, Driver, Facts, RunLook
+from flatout.base.records import Missing
+from flatout.doctor import registry, verdict
+from flatout.doctor.model import Finding, Severity
+from flatout.doctor.paste import reader
+from flatout.machine.model import Application, Driver, Facts, Symptom
+from flatout.machine.run_look import OutOfMemory, RunLook
 from flatout.measure.model import Summary
 
 # Rules that judge what a run has measured; the others judge a machine, and `flatout doctor` asks it anew.
-RULES = ("AP504",)
+STOPPED = ("AP503", "AP508", "AP509", "AP511")  # why a run could not go on
+ALWAYS = ("AP513", "AP526")
+TIMED = ("AP504", "AP512", "AP514", "AP517", "AP518", "AP521", "AP522", "AP523", "AP524", "AP525", "AP527")
+
+# What is wrong with a script comes before what is slow in it.
+DEFECTS = ("AP512",)
 
 # Below it a run is mostly its own warm-up, and shares mean nothing.
 FEWEST_STEPS = 20
 
 
 def findings(summary: Summary) -> list[Finding]:
-    if summary.steps < FEWEST_STEPS or summary.training_s <= 0:
-        return []
+    """Consequences explained away; faults first, then by the share of the time that each explains."""
+    codes = set(ALWAYS)
+    if summary.out_of_memory is not None or summary.device_mix is not None:
+        codes.update(STOPPED)
+    if summary.steps >= FEWEST_STEPS and summary.training_s > 0:
+        codes.update(TIMED)
     facts = facts_of(summary)
-    found = [rule.check(facts) for rule in registry.all_rules() if rule.code in RULES]
-    return [finding for finding in found if finding is not None]
+    rules = registry.all_rules()
+    found = [rule.check(facts) for rule in rules if rule.code in codes]
+    kept = verdict.without_consequences([finding for finding in found if finding is not None], rules)
+    return sorted(kept, key=_rank)
+
+
+def _rank(finding: Finding) -> tuple[int, bool, float, bool, str]:
+    share = finding.evidence.get("share")
+    cost = float(share) if isinstance(share, int | float) else 0.0
+    return list(Severity).index(finding.severity), finding.code not in DEFECTS, -cost, not finding.certain, finding.code
 
 
 def facts_of(summary: Summary) -> Facts:
     machine = summary.machine
-    run = RunLook(
-        steps=summary.steps,
-        training_s=summary.training_s,
-        shares={name: summary.phases[name] / summary.training_s for name in TRAINING_PHASES},
-        loaders=summary.loaders,
-    )
     return Facts(
         source="run",
         system=machine.system,
@@ -38,5 +52,49 @@ def facts_of(summary: Summary) -> Facts:
         memory=machine.memory,
         python=machine.python,
         driver=Driver(version=machine.driver, cuda=machine.cuda, gpus=machine.gpus),
-        application=Application(run=run),
+        application=Application(run=_look(summary)),
+        symptoms=[*_shortage(summary.out_of_memory), *_mismatch(summary)],
     )
+
+
+def _look(summary: Summary) -> RunLook:
+    spent = summary.training_s
+    return RunLook(
+        steps=summary.steps,
+        wall_s=summary.wall_s,
+        training_s=spent,
+        shares={name: summary.phases[name] / spent for name in TRAINING_PHASES} if spent > 0 else {},
+        bound_by=summary.bound_by,
+        script=next((word for word in summary.command[1:] if word.endswith(".py")), Missing("not-reported")),
+        loaders=summary.loaders,
+        device=summary.device,
+        losses=summary.losses,
+        gpus=summary.gpus,
+        host=summary.host,
+        out_of_memory=summary.out_of_memory,
+        device_mix=summary.device_mix,
+    )
+
+
+def _shortage(told: OutOfMemory | None) -> list[Symptom]:
+    """torch's message as if it had been pasted; what it does not say, its allocator did."""
+    if told is None:
+        return []
+    symptoms = [item for item in reader.read(told.message).symptoms if item.code == "out-of-memory"]
+    memory = told.memory
+    counted = {
+        "allocated_bytes": memory.allocated_bytes,
+        "reserved_bytes": memory.reserved_bytes,
+        "total_bytes": memory.total_bytes,
+    }
+    known = {name: value for name, value in counted.items() if not isinstance(value, Missing)}
+    said = symptoms[0].params if symptoms else {}
+    # Both or neither: the message's "reserved" is another figure than the allocator's.
+    return [Symptom(code="out-of-memory", params={**({} if "allocated_bytes" in said else known), **said})]
+
+
+def _mismatch(summary: Summary) -> list[Symptom]:
+    if summary.device_mix is None:
+        return []
+    symptoms = [item for item in reader.read(summary.device_mix.message).symptoms if item.code == "device-mismatch"]
+    return symptoms[:1] or [Symptom(code="device-mismatch")]

@@ -48,6 +48,7 @@ class Finding(Struct, kw_only=True):
     evidence: Evidence  # the numbers; also the values of the page's `says` sentence
     fix: list[Fix]
     certain: bool = True  # False: the facts fit, but a decisive one is missing
+    knobs: list[str] = field(default_factory=list)  # that would cure it, by their names in the catalogue
 
 
 class Rule(Struct, kw_only=True, frozen=True):
@@ -58,6 +59,7 @@ class Rule(Struct, kw_only=True, frozen=True):
     layer: Layer
     check: Callable[[Facts], Finding | None]
     explains: tuple[str, ...] = ()  # names of findings that are only consequences where this one holds
+    knobs: tuple[str, ...] = ()  # that would cure it: names of `knobs/catalogue.py`
 
     def found(self, *fix: Fix, severity: Severity = Severity.FAULT, certain: bool = True, **evidence: object) -> Finding:
         """A finding of this rule; evidence that is Missing or None is left out."""
@@ -70,6 +72,7 @@ class Rule(Struct, kw_only=True, frozen=True):
             evidence=known,  # type: ignore[arg-type]
             fix=list(fix),
             certain=certain,
+            knobs=list(self.knobs),
         )
 
 

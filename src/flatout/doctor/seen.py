@@ -324,3 +324,36 @@ def devices_visible(facts: Facts) -> int | None:
     slots = visible.slots(gpus(facts), "nvidia")
     left = visible.resolve(facts.application.environment.get(visible.CUDA), slots or None)
     return left.count if left.count and left.decided else None
+
+
+# -- a finished run -------------------------------------------------------------------------------------------------
+
+
+def starved_share(facts: Facts) -> float | None:
+    """Of the looks in mid-step, those at which the device had run dry; None where nobody looked."""
+    lag = facts.application.run.device.lag
+    return lag.starved / lag.samples if lag is not None and lag.samples else None
+
+
+# A device that hardly ever runs dry and is busy nearly all the time: what the host waits for is hidden behind its work.
+NEVER_DRY, ALWAYS_BUSY = 0.25, 0.9
+
+
+def saturated(facts: Facts) -> bool:
+    """Whether the device had work all the time, so that nothing on the host's side costs anything. By its busy share; where
+    nobody knows it, by a lag that is longer than what the host waits in a step."""
+    run, starved = facts.application.run, starved_share(facts)
+    lag, busy, step = run.device.lag, run.device.busy, run.step_s
+    if lag is None or starved is None or starved >= NEVER_DRY:
+        return False
+    if busy is not None:
+        return busy.share >= ALWAYS_BUSY
+    waits = run.shares.get("input", 0.0) + run.shares.get("copy", 0.0)
+    return step is not None and lag.mean_s >= waits * step
+
+
+def tensor_cores(facts: Facts) -> bool:
+    """False only for cards that are known to have none (GTX 16xx: capability 7.5 without them)."""
+    name = any_nvidia_gpu(facts)
+    card = cards.find(name) if name else None
+    return card is None or card.tensor_cores is not False

@@ -11,7 +11,7 @@ MOST_NOTES = 3
 
 def judge(facts: Facts, rules: tuple[Rule, ...]) -> Verdict:
     findings, crashed = _apply(facts, rules)
-    kept = _without_consequences(findings, rules)
+    kept = without_consequences(findings, rules)
     causes = [finding for finding in kept if finding.severity is not Severity.NOTE]
     root = min(causes, key=_rank, default=None)
     shown = [root] if root else []
@@ -38,7 +38,8 @@ def _apply(facts: Facts, rules: tuple[Rule, ...]) -> tuple[list[Finding], list[R
     return findings, crashed
 
 
-def _without_consequences(findings: list[Finding], rules: tuple[Rule, ...]) -> list[Finding]:
+def without_consequences(findings: list[Finding], rules: tuple[Rule, ...]) -> list[Finding]:
+    """What is left when causes have explained the findings that only follow from them; a note explains nothing."""
     explains = {rule.name: rule.explains for rule in rules}
     here = {finding.name for finding in findings if finding.severity is not Severity.NOTE}
     explained = {name for cause in here for name in explains[cause] if name != cause}

@@ -12,6 +12,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 from flatout.base.errors import FlatoutError
@@ -25,8 +27,11 @@ PASSED_ON = tuple(
 FROM_KERNEL = 0x80  # si_code of a signal that the terminal sent
 
 
-def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run to the end; the child's return code, negative where a signal ended it."""
+def run(command: Sequence[str], environ: Mapping[str, str], beside: AbstractContextManager[object] | None = None) -> int:
+    """Run to the end; the child's return code, negative where a signal ended it.
+
+    `beside` is entered once the child is there and signals are blocked, so that a thread which it starts takes none of them.
+    """
     early: list[int] = []
     with _handled(lambda number, frame: early.append(number)):
         try:
@@ -34,8 +39,9 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
         except OSError as error:
             raise FlatoutError("error.cannot-start", command=command[0], detail=error.strerror or str(error)) from error
         if hasattr(signal, "pthread_sigmask"):
-            return _wait_for_signals(child, early)
-        return _wait(child)
+            return _wait_for_signals(child, early, beside)
+        with beside or contextlib.nullcontext():
+            return _wait(child)
 
 
 @contextlib.contextmanager
@@ -55,16 +61,17 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
             return child.wait()
 
 
-def _wait_for_signals(child: subprocess.Popen[bytes], early: list[int]) -> int:
+def _wait_for_signals(child: subprocess.Popen[bytes], early: list[int], beside: AbstractContextManager[object] | None) -> int:
     watched = {*PASSED_ON, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
         for number in early:
             _pass_on(child, number, from_terminal=False)
-        while (code := child.poll()) is None:
-            number, from_terminal = _next_signal(watched)
-            if number != signal.SIGCHLD:
-                _pass_on(child, number, from_terminal)
+        with beside or contextlib.nullcontext():
+            while (code := child.poll()) is None:
+                number, from_terminal = _next_signal(watched)
+                if number != signal.SIGCHLD:
+                    _pass_on(child, number, from_terminal)
         return code
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -91,6 +98,36 @@ def _pass_on(child: subprocess.Popen[bytes], number: int, from_terminal: bool) -
             child.send_signal(number)
 
 
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+
+
+class Ending:
+    """From `hold()` on the first signal waits until the record is written; a second one ends us at once.
+
+    Whoever presses Ctrl-C twice, or sends SIGTERM to all processes of a job, wants the training to end, not its record lost.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._hits = 0
+
+    def __enter__(self) -> Ending:
+        return self
+
+    def hold(self) -> None:
+        self._before = {number: signal.signal(number, self._hit) for number in ENDING}
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hit(self, number: int, frame: object) -> None:
+        self._hits += 1
+        if self._hits > 1:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+
 def end_like(returncode: int) -> int:
     """The exit status to leave with: the child's own, by its own signal where one ended it."""
     if returncode >= 0:
@@ -100,8 +137,9 @@ def end_like(returncode: int) -> int:
         _leave_no_second_core()
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # who read it may be gone
+                stream.flush()
         os.kill(os.getpid(), number)
     return 128 + number
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from _flatout_agent import wire
 from flatout.base import records
 from flatout.base.clock import Clock
-from flatout.base.records import Struct
-from flatout.launch import child, environment, folder
+from flatout.base.records import Struct, field
+from flatout.launch import child, environment, folder, journals
+from flatout.launch.watcher import Watcher
+from flatout.machine.model import Gpu
+from flatout.machine.run_look import GpuDuring, HostStrain
 
 
 class Finished(Struct, kw_only=True):
@@ -24,6 +27,9 @@ class Finished(Struct, kw_only=True):
     wall_s: float
     returncode: int
     journals: list[list[dict[str, Any]]]
+    gpus_before: list[Gpu] = field(default_factory=list)
+    gpus_during: list[GpuDuring] = field(default_factory=list)
+    host: HostStrain = field(default_factory=HostStrain)
 
 
 def run_plain(command: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -32,27 +38,35 @@ def run_plain(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def run_observed(
-    command: Sequence[str], environ: Mapping[str, str], clock: Clock, memory_fraction: float | None = None
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    clock: Clock,
+    memory_fraction: float | None = None,
+    ended: Callable[[], None] = lambda: None,
 ) -> Finished:
+    """`ended` is called the moment the child is gone, before anything is read or written."""
     started = clock.wall()
     run_id, place = folder.new_run(Path.cwd(), started)
     job = place / "job.json"
     records.write_bytes(job, records.encode(wire.new_job(str(place), started, memory_fraction)))
+    watcher = Watcher()
+    # The wall clock is for dates and may be set meanwhile; what took how long is told by the other one.
     began = clock.monotonic()
-    returncode = child.run(command, environment.injected(environ, job))
+    returncode = child.run(command, environment.injected(environ, job), watcher)
+    wall_s = clock.monotonic() - began
+    ended()
     return Finished(
         run_id=run_id,
         folder=_shown(place),
         command=list(command),
         started=started,
-        wall_s=clock.monotonic() - began,
+        wall_s=wall_s,
         returncode=returncode,
-        journals=[wire.parse_journal(text) for text in _journals(place)],
+        journals=journals.read(place),
+        gpus_before=watcher.before,
+        gpus_during=watcher.during,
+        host=watcher.host,
     )
-
-
-def _journals(place: Path) -> list[str]:
-    return [path.read_text(encoding="ascii", errors="replace") for path in sorted(place.glob(wire.journal_name("*")))]
 
 
 def _shown(place: Path) -> str:

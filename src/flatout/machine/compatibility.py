@@ -91,18 +91,22 @@ def wheels() -> list[Wheel]:
 def best_wheel(
     capability: str | None, driver: str | None, system: str, python: str | None, torch: str | None = None
 ) -> Wheel | None:
-    """The newest wheel (of the release `torch`) that this card, driver and Python can run; the unknown excludes nothing."""
-    for wheel in wheels():
-        if torch and wheel.torch != minor(torch):
-            continue
-        if capability and not wheel.serves(capability, system):
-            continue
-        if driver and not driver_runs(driver, wheel.cuda, system):
-            continue
-        if python and not python_runs(python, wheel.torch):
-            continue
-        return wheel
-    return None
+    """The newest wheel (of the release `torch`) that this card, driver and Python can run; the unknown excludes nothing.
+
+    Of one release the CUDA that the driver itself came with is preferred: a newer one of the family runs too, but not
+    where something is compiled at run time.
+    """
+    fitting = [
+        wheel
+        for wheel in wheels()
+        if (not torch or wheel.torch == minor(torch))
+        and (not capability or wheel.serves(capability, system))
+        and (not driver or driver_runs(driver, wheel.cuda, system))
+        and (not python or python_runs(python, wheel.torch))
+    ]
+    newest = [wheel for wheel in fitting if wheel.torch == fitting[0].torch]
+    known = [wheel for wheel in newest if driver and driver_knows(driver, wheel.cuda, system)]
+    return next(iter(known or newest), None)
 
 
 def newest_torch() -> str:
@@ -164,6 +168,12 @@ def served_at_all(capability: str, system: str) -> bool:
 
 def driver_runs(driver: str, cuda: str, system: str) -> bool:
     return at_least(driver, minimum_driver(cuda, system))
+
+
+def driver_knows(driver: str, cuda: str, system: str) -> bool:
+    """Whether the driver supports this very release, and not only its family."""
+    own = driver_of_cuda(cuda, system) or driver_of_cuda(cuda, "Linux")
+    return own is not None and at_least(driver, own)
 
 
 def minimum_driver(cuda: str, system: str) -> str:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import psutil
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, Struct
 from flatout.machine.model import HostMemory, Processor, System
+from flatout.machine.run_look import HostStrain
 
 CGROUP = Path("/sys/fs/cgroup")
+PROC = Path("/proc")
 
 
 def system() -> System:
@@ -35,6 +37,52 @@ def memory() -> HostMemory:
     return HostMemory(
         total_bytes=virtual.total, available_bytes=virtual.available, limit_bytes=memory_limit(CGROUP, virtual.total)
     )
+
+
+class Strain(Struct, frozen=True, kw_only=True):
+    """Counters of the whole machine that only rise: two of them, subtracted, tell of the time between."""
+
+    swapped_in_bytes: int | Missing
+    swapped_out_bytes: int | Missing
+    io_stalled_s: float | Missing  # some program waited for a disk
+
+
+def strain(proc: Path = PROC, cgroup: Path = CGROUP) -> Strain:
+    counters = dict(zip(words[::2], words[1::2], strict=False)) if (words := _words(proc / "vmstat")) else {}
+    return Strain(
+        swapped_in_bytes=_pages(counters.get("pswpin")),
+        swapped_out_bytes=_pages(counters.get("pswpout")),
+        io_stalled_s=_stalled(_words(cgroup / "io.pressure") or _words(proc / "pressure/io")),
+    )
+
+
+def strained(before: Strain, after: Strain) -> HostStrain:
+    def between(name: str) -> float | Missing:
+        first, last = getattr(before, name), getattr(after, name)
+        return (
+            Missing("not-reported")
+            if isinstance(first, Missing) or isinstance(last, Missing)
+            else max(0.0, float(last - first))
+        )
+
+    back, out = between("swapped_in_bytes"), between("swapped_out_bytes")
+    return HostStrain(
+        swapped_in_bytes=back if isinstance(back, Missing) else int(back),
+        swapped_out_bytes=out if isinstance(out, Missing) else int(out),
+        io_stalled_s=between("io_stalled_s"),
+    )
+
+
+def _pages(count: str | None) -> int | Missing:
+    if count is None or not count.isdigit():
+        return Missing("not-reported")
+    return int(count) * int(os.sysconf("SC_PAGE_SIZE"))
+
+
+def _stalled(words: list[str]) -> float | Missing:
+    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: microseconds."""
+    total = next((word.removeprefix("total=") for word in words if word.startswith("total=")), "")
+    return int(total) / 1e6 if total.isdigit() else Missing("not-reported")
 
 
 def _affinity() -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from flatout.base.records import Missing, Record, Struct, field
+from flatout.machine.run_look import RunLook
 
 UNKNOWN = Missing("unknown")
 
@@ -209,27 +210,6 @@ class ScriptLook(Struct, kw_only=True, omit_defaults=True):
     start_method: str | Missing = UNKNOWN
     sets_visible_devices_late: bool | Missing = UNKNOWN
     lines: dict[str, int] = field(default_factory=dict)  # where each was seen
-
-
-class LoaderUse(Struct, kw_only=True, omit_defaults=True):
-    """A line of the script that makes a data loader, as the run saw it."""
-
-    site: str | Missing = UNKNOWN  # file:line
-    workers: int | Missing = UNKNOWN
-    batch_size: int | Missing = UNKNOWN
-    pin_memory: bool = False
-    persistent_workers: bool = False
-    wait_s: float = 0.0  # training waited for its batches
-    batches: int = 0  # that were trained on
-
-
-class RunLook(Struct, kw_only=True, omit_defaults=True):
-    """What a finished run says of the program: measured, not read off its source."""
-
-    steps: int | Missing = UNKNOWN
-    training_s: float | Missing = UNKNOWN
-    shares: dict[str, float] = field(default_factory=dict)  # of the training time, by phase
-    loaders: list[LoaderUse] = field(default_factory=list)
 
 
 class Application(Struct, kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from flatout.base.records import Missing
@@ -45,6 +45,51 @@ def driver() -> Driver:
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
+
+
+@contextlib.contextmanager
+def looks() -> Iterator[Callable[[], list[Gpu]]]:
+    """Held open for many looks at what changes while a card works; each look is a few short questions to each card."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - without the package, the library or a driver there is nothing to look at
+        yield list
+        return
+    try:
+        yield lambda: _look(pynvml)
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _look(nvml: Any) -> list[Gpu]:
+    count = _ask(nvml, lambda n: int(n.nvmlDeviceGetCount()))
+    cards = [_ask(nvml, _moving, index) for index in range(0 if isinstance(count, Missing) else count)]
+    return [card for card in cards if not isinstance(card, Missing)]
+
+
+def _moving(nvml: Any, index: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(question: Callable[[Any, Any], T]) -> T | Missing:
+        return _ask(nvml, question, handle)
+
+    memory = ask(lambda n, h: n.nvmlDeviceGetMemoryInfo(h))
+    name = ask(lambda n, h: _text(n.nvmlDeviceGetName(h)))
+    return Gpu(
+        index=index,
+        name=name if isinstance(name, str) else UNNAMED,
+        uuid=ask(lambda n, h: _text(n.nvmlDeviceGetUUID(h))),
+        memory_total_bytes=memory if isinstance(memory, Missing) else int(memory.total),
+        memory_free_bytes=memory if isinstance(memory, Missing) else int(memory.free),
+        utilisation=ask(lambda n, h: int(n.nvmlDeviceGetUtilizationRates(h).gpu)),
+        temperature_c=ask(lambda n, h: int(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU))),
+        sm_clock_mhz=ask(lambda n, h: int(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM))),
+        sm_clock_max_mhz=ask(lambda n, h: int(n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM))),
+        clock_events=ask(_clock_events),
+    )
 
 
 def _nothing(why: Missing) -> Driver:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from _flatout_agent.wire import PHASES, TRAINING_PHASES, WARM_STEPS
-from flatout.base.records import Missing, Struct
-from flatout.machine.model import LoaderUse
+from flatout.base.records import Missing, Struct, field
+from flatout.machine.run_look import DeviceLook, DeviceMix, LoaderUse, Losses, OutOfMemory
+from flatout.measure import bound, readings
+from flatout.measure.bound import Bottleneck
 from flatout.measure.model import Note, TorchBuild
 
 Line = dict[str, Any]
@@ -29,6 +31,12 @@ class ProcessStory(Struct, kw_only=True):
     rate: float | None  # samples per second after the warm-up
     step_s: float | None
     warmup_steps: int
+    steady: dict[str, float]  # the phases after the warm-up
+    tokens_per_s: float | None
+    device: DeviceLook
+    losses: Losses
+    out_of_memory: OutOfMemory | None
+    device_mix: DeviceMix | None
     finished: bool  # it reached its exit handlers
     torch: TorchBuild
     passed_through: bool
@@ -50,6 +58,12 @@ class Attribution(Struct, kw_only=True):
     python: str | Missing
     loaders: list[LoaderUse]
     notes: list[Note]
+    bottleneck: Bottleneck = field(default_factory=Bottleneck)
+    tokens_per_s: float | Missing = field(default_factory=lambda: Missing("no-steps"))
+    device: DeviceLook = field(default_factory=DeviceLook)
+    losses: Losses = field(default_factory=Losses)
+    out_of_memory: OutOfMemory | None = None
+    device_mix: DeviceMix | None = None
 
 
 def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
@@ -61,6 +75,7 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         return _nothing_seen(wall_s)
     samples = sum(story.samples for story in trained)
     rates = [story.rate for story in trained if story.rate]
+    tokens = [story.tokens_per_s for story in trained if story.tokens_per_s]
     return Attribution(
         steps=lead.steps,
         samples=samples if samples else Missing("no-batches"),
@@ -73,6 +88,13 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         python=_python_of(journals),
         loaders=sorted(lead.loaders, key=lambda use: -use.wait_s),
         notes=_notes(lead, stories),
+        bottleneck=bound.judge(lead.steady, lead.device, lead.steps),
+        tokens_per_s=sum(tokens) if tokens else Missing("not-reported"),
+        device=lead.device,
+        losses=lead.losses,
+        # Any process may have stopped the run: the rank that ran out of memory is not always the one that leads.
+        out_of_memory=next((story.out_of_memory for story in stories if story.out_of_memory), None),
+        device_mix=next((story.device_mix for story in stories if story.device_mix), None),
     )
 
 
@@ -83,11 +105,13 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         return None
     last = last or {"phases": [0] * len(PHASES)}
     torch = head.get("torch") or {}
-    phases = split_copies(_named(last["phases"]), last.get("copy_sampled") or [0, 0])
+    sampled = last.get("copy_sampled") or [0, 0]
+    phases = split_copies(_named(last["phases"]), sampled)
     stepped = last.get("steps", 0)
     # No torch optimizer stepped, or a compiled one, which no hook sees: the backward passes are the clock.
     steps = stepped or last.get("backwards", 0)
     rate, step_s, warmup = _steady(steps, last, phases)
+    steady = _without_warm_up(phases, last, sampled) if warmup else phases
     return ProcessStory(
         pid=int(head["pid"]),
         rank=int(head.get("rank") or 0),
@@ -101,6 +125,12 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         rate=rate,
         step_s=step_s,
         warmup_steps=warmup,
+        steady=steady,
+        tokens_per_s=_tokens_per_s(last, phases),
+        device=readings.device_of(last),
+        losses=readings.losses_of(last),
+        out_of_memory=readings.out_of_memory(lines),
+        device_mix=readings.device_mix(lines),
         finished=any(line.get("kind") == "end" for line in lines),
         torch=_torch(torch),
         passed_through=bool(torch.get("passed_through")),
@@ -148,6 +178,17 @@ def _steady(steps: int, last: Line, phases: dict[str, float]) -> tuple[float | N
     if not steps or spent <= 0:
         return None, None, 0
     return (samples / spent if samples else None), spent / steps, warmup
+
+
+def _without_warm_up(phases: dict[str, float], last: Line, sampled: list[int]) -> dict[str, float]:
+    first = split_copies(_named(last["warm"]["phases"]), sampled)
+    return {name: max(0.0, spent - first[name]) for name, spent in phases.items()}
+
+
+def _tokens_per_s(last: Line, phases: dict[str, float]) -> float | None:
+    """Over the whole loop: how many of the tokens fell into the first steps is not told."""
+    tokens, spent = readings.tokens_of(last), _training(phases)
+    return tokens / spent if tokens and spent > 0 else None
 
 
 def _torch(torch: Line) -> TorchBuild:

@@ -6,7 +6,10 @@ from typing import Any, ClassVar
 
 from _flatout_agent.wire import TRAINING_PHASES
 from flatout.base.records import Missing, Record, Struct, field
-from flatout.machine.model import LoaderUse, Machine
+from flatout.machine.model import Machine
+from flatout.machine.run_look import DeviceLook, DeviceMix, GpuChange, HostStrain, LoaderUse, Losses, OutOfMemory
+
+NOT_REPORTED = Missing("not-reported")
 
 
 class TorchBuild(Struct, kw_only=True):
@@ -46,6 +49,15 @@ class Summary(Record):
     notes: list[Note]
     loaders: list[LoaderUse] = field(default_factory=list)  # that were trained from, the longest wait first
     findings: list[dict[str, Any]] = field(default_factory=list)  # the doctor's, as in `doctor --json`
+    bound_by: str = "unknown"  # input, copy, launch, compute, memory, unknown: `measure/bound.py`
+    bound_evidence: dict[str, float] = field(default_factory=dict)
+    tokens_per_s: float | Missing = NOT_REPORTED
+    device: DeviceLook = field(default_factory=DeviceLook)
+    losses: Losses = field(default_factory=Losses)
+    gpus: list[GpuChange] = field(default_factory=list)  # each card before, during and after
+    host: HostStrain = field(default_factory=HostStrain)
+    out_of_memory: OutOfMemory | None = None
+    device_mix: DeviceMix | None = None
 
     @property
     def training_s(self) -> float:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from flatout.base.records import Missing
 from flatout.launch.run import Finished
 from flatout.machine.model import Interpreter, Machine
+from flatout.machine.run_look import LoaderUse, OutOfMemory
 from flatout.measure.attribution import attribute
+from flatout.measure.fitting import fitting_batch, next_command
+from flatout.measure.gpu_state import compare
 from flatout.measure.model import Note, Summary, TorchBuild
 
 
@@ -30,7 +33,29 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         machine=_with_python(machine, told.python),
         notes=[*_ending_notes(finished.returncode), *told.notes, *_unused_gpu(told.torch, machine)],
         loaders=told.loaders,
+        bound_by=told.bottleneck.by,
+        bound_evidence=told.bottleneck.evidence,
+        tokens_per_s=told.tokens_per_s,
+        device=told.device,
+        losses=told.losses,
+        gpus=compare(finished.gpus_before, machine.gpus, finished.gpus_during, told.device),
+        host=finished.host,
+        out_of_memory=_with_way_out(told.out_of_memory, finished.command, told.loaders),
+        device_mix=told.device_mix,
     )
+
+
+def _with_way_out(told: OutOfMemory | None, command: list[str], loaders: list[LoaderUse]) -> OutOfMemory | None:
+    if told is None:
+        return None
+    sizes = [use.batch_size for use in loaders if isinstance(use.batch_size, int)]
+    if isinstance(told.batch, Missing) and len(set(sizes)) == 1:
+        told.batch = sizes[0]
+    fits = fitting_batch(told)
+    told.fits_batch_estimated = fits
+    if isinstance(fits, int) and fits and isinstance(told.batch, int):
+        told.try_next = next_command(command, told.batch, fits)
+    return told
 
 
 def _with_python(machine: Machine, version: str | Missing) -> Machine:

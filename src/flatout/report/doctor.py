@@ -126,4 +126,5 @@ def finding_json(finding: Finding) -> dict[str, Any]:
         "certain": finding.certain,
         "evidence": finding.evidence,
         "fix": [{"command": fix.command} if fix.command else {"text": sheet.step(fix), "key": fix.text} for fix in finding.fix],
+        **({"knobs": finding.knobs} if finding.knobs else {}),
     }

@@ -9,10 +9,11 @@ from flatout.doctor import page
 from flatout.doctor.model import Finding
 from flatout.measure.model import Summary
 from flatout.report import machine as machine_report
-from flatout.report import numbers
+from flatout.report import numbers, run_device
 from flatout.report.terminal import Group, RenderableType, Table, Text, bar, hanging
 
 BAR = 28
+MOST_FINDINGS = 4  # one screen; the record has them all
 
 COLOURS = {
     "startup": "bright_black",
@@ -34,9 +35,16 @@ def render(summary: Summary, found: list[Finding], words: Words, record: str) ->
     """`record` is the path of what this was rendered from, for those who want more."""
     parts: list[RenderableType] = [Text(), _title(summary, words), _table(summary, words)]
     parts += [Text(line) for line in _figures(summary, words)]
+    bound = run_device.bound_line(summary, words)
+    parts += [Text(bound, style="bold")] if bound else []
+    parts += [Text(line) for line in (run_device.memory_line(summary, words), *run_device.gpu_lines(summary, words)) if line]
     parts += [Text(words(f"note.{note.code}", **note.params), style="yellow") for note in summary.notes]
-    for finding in found:
+    if summary.out_of_memory is not None:
+        parts += run_device.post_mortem(summary.out_of_memory, words)
+    for finding in found[:MOST_FINDINGS]:
         parts += _finding(finding, words)
+    if len(found) > MOST_FINDINGS:
+        parts.append(Text(f"  {words('run.more-findings', count=len(found) - MOST_FINDINGS)}", style="bright_black"))
     parts.append(Text(_environment(summary, words), style="bright_black"))
     parts.append(Text(words("run.record", path=record), style="bright_black"))
     return Group(*parts)
@@ -48,7 +56,9 @@ def _finding(finding: Finding, words: Words) -> list[RenderableType]:
     sentence = f"{finding.code} {sheet.sentence(dict(finding.evidence))}"
     lines: list[RenderableType] = [hanging("! ", sentence, "bold yellow")]
     lines += [hanging("  ", sheet.step(fix)) for fix in finding.fix[:1]]
-    return [*lines, Text(f"  {words('doctor.more', code=finding.code)}", style="bright_black")]
+    more = [words("doctor.more", code=finding.code)]
+    more += [words("run.knobs", names=words("run.comma").join(finding.knobs))] if finding.knobs else []
+    return [*lines, Text(f"  {words('run.comma').join(more)}", style="bright_black")]
 
 
 def _title(summary: Summary, words: Words) -> Text:
@@ -88,6 +98,8 @@ def _figures(summary: Summary, words: Words) -> list[str]:
     if not isinstance(summary.samples_per_s, Missing):
         key = "run.rate-warm" if summary.warmup_steps else "run.rate"
         parts.append(words(key, rate=numbers.count(summary.samples_per_s), warmup=summary.warmup_steps))
+    if not isinstance(summary.tokens_per_s, Missing):
+        parts.append(words("run.token-rate", rate=numbers.count(summary.tokens_per_s)))
     if not isinstance(summary.step_s, Missing):
         parts.append(words("run.step-time", time=numbers.seconds(summary.step_s)))
     if summary.processes > 1:

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Console", "Group", "RenderableType", "Table", "Text", "bar", "cell_len", "console_on", "hanging", "picture"]
+__all__ = ["Console", "Group", "RenderableType", "Table", "Text", "bar", "cell_len", "console_on", "hanging", "picture", "show"]
 
 NARROW, WIDE = 60, 110
 
@@ -23,6 +23,11 @@ def console_on(stream: TextIO) -> Console:
     if console.width > WIDE:
         console.width = WIDE
     return console
+
+
+def show(stream: TextIO, renderable: RenderableType) -> None:
+    """A command that is longer than the terminal is wide stays whole: it is copied, and the terminal wraps what it must."""
+    console_on(stream).print(renderable, crop=False)
 
 
 def picture(renderable: RenderableType, title: str, width: int = 92) -> str:

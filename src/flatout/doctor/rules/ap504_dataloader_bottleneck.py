@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.remedy import observe, worker_count
-from flatout.doctor.seen import any_nvidia_gpu, gpus, in_container, known, number, slowed, symptom
+from flatout.doctor.seen import any_nvidia_gpu, gpus, in_container, known, number, saturated, slowed, symptom
 from flatout.machine.model import Facts
 
 # A card that computes all the time shows more; below it something keeps it waiting.
@@ -29,7 +29,7 @@ def _measured(facts: Facts) -> Finding | None:
     """A run has seen the training wait: the loader it waited for longest, and where it is made."""
     run = facts.application.run
     share = run.shares.get("input", 0.0)
-    if share < WAITING_SHARE or not run.loaders:
+    if share < WAITING_SHARE or not run.loaders or saturated(facts):
         return None
     worst = max(run.loaders, key=lambda use: use.wait_s)
     workers = known(worst.workers)
@@ -112,4 +112,5 @@ RULE = Rule(
     layer=Layer.APPLICATION,
     check=check,
     explains=("low-utilisation", "performance-falling"),
+    knobs=("workers", "persistent_workers", "prefetch_factor"),
 )

@@ -50,7 +50,7 @@ def _nobodys(facts: Facts, gpu: Gpu) -> int | None:
     total, free, listed = known(gpu.memory_total_bytes), known(gpu.memory_free_bytes), known(gpu.processes)
     if not total or free is None or listed is None or windows_driver(facts) or in_container(facts):
         return None
-    if facts.source == "probed" and (known(facts.system.wsl) is None or known(facts.system.container) is None):
+    if facts.source != "pasted" and (known(facts.system.wsl) is None or known(facts.system.container) is None):
         return None
     # MIG devices account for their own processes, and other vendors for none.
     if gpu.vendor != "nvidia" or gpu.mig_enabled is True or any(known(item.memory_bytes) is None for item in listed):

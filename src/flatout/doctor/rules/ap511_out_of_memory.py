@@ -31,4 +31,4 @@ def check(facts: Facts) -> Finding | None:
     )
 
 
-RULE = Rule(code="AP511", name="out-of-memory", layer=Layer.APPLICATION, check=check)
+RULE = Rule(code="AP511", name="out-of-memory", layer=Layer.APPLICATION, check=check, knobs=("precision", "batch_size"))

@@ -12,9 +12,38 @@ from flatout.machine.model import Facts
 # Windows' drives inside WSL: every file is fetched through a network protocol, ten times slower than WSL's own disk.
 WINDOWS_DRIVE = re.compile(r"/mnt/[a-z]/")
 
+# The training waits for data, and for most of the run some program waited for a disk.
+WAITING_SHARE, STALLED_SHARE = 0.3, 0.5
+
+# The figure is of all programs here: only above it is the disk taken for the cause, and the loader for its victim.
+DECISIVE_SHARE = 0.7
+
 
 def check(facts: Facts) -> Finding | None:
-    path = known(facts.application.script.path) or ""
+    return _measured(facts) or _told(facts)
+
+
+def _measured(facts: Facts) -> Finding | None:
+    run = facts.application.run
+    waits, wall, stalled = run.shares.get("input", 0.0), known(run.wall_s), known(run.host.io_stalled_s)
+    if waits < WAITING_SHARE or stalled is None or not wall or stalled / wall < STALLED_SHARE:
+        return None
+    # One process that reads and decodes hides what the disk could give: the loader comes first then.
+    if all(known(use.workers) == 0 for use in run.loaders):
+        return None
+    return RULE.found(
+        Fix(text="local"),
+        Fix(text="fewer-files"),
+        Fix(text="cache"),
+        severity=Severity.SLOW if stalled / wall >= DECISIVE_SHARE else Severity.NOTE,
+        certain=False,
+        share=round(100 * waits),
+        stalled=round(100 * min(1.0, stalled / wall)),
+    )
+
+
+def _told(facts: Facts) -> Finding | None:
+    path = known(facts.application.script.path) or known(facts.application.run.script) or ""
     across = facts.system.wsl is True and WINDOWS_DRIVE.match(path) is not None
     told = symptom(facts, "slow-storage") is not None
     if not told and not across:
@@ -40,4 +69,5 @@ RULE = Rule(
     layer=Layer.APPLICATION,
     check=check,
     explains=("dataloader-bottleneck", "low-utilisation"),
+    knobs=("workers", "prefetch_factor"),
 )
