@@ -34,6 +34,9 @@ class Agent:
         self.told = False
         self.torch: dict[str, Any] = {}
         self.memory_fraction = job.get("memory_fraction")
+        self.wants_deep = bool(job.get("deep"))
+        self.wanted = job
+        self.deep: Any = None
         guard.report_to(self._write_fault)
 
     def torch_imported(self, torch: ModuleType, nanoseconds: int) -> None:
@@ -48,6 +51,45 @@ class Agent:
         except Exception:
             self.patches.take_off()
             raise
+        if self.wants_deep:
+            self._look_deep(torch)
+        if self.wanted.get("knobs") or self.wanted.get("segments"):
+            self._drive(torch)
+
+    def _drive(self, torch: ModuleType) -> None:
+        """Put knobs on: a profile's, or those that the front asks for in its trials."""
+        from _flatout_agent import drive
+        from _flatout_agent.profile import ProfileCourse
+        from _flatout_agent.segments import SegmentsCourse
+
+        knobs = dict(self.wanted.get("knobs") or {})
+        if version_of(torch) < drive.OLDEST_FOR_KNOBS:
+            self._write_line(
+                "knobs", step=0, outcomes=drive.all_refused(self.wanted.get("knobs") or {}, self.torch), numerics={}
+            )
+            return
+        knobs = dict(self.wanted.get("knobs") or {})
+        course: drive.Course
+        if self.wanted.get("segments"):
+            course = SegmentsCourse(torch, self.run_dir)
+        else:
+            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)))
+        drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))
+
+    def _write_line(self, kind: str, **fields: Any) -> None:
+        if not self._has_no_say():
+            self._introduce()
+            self.journal.write(kind, **fields)
+
+    def _look_deep(self, torch: ModuleType) -> None:
+        from _flatout_agent.deep import schedule
+
+        if version_of(torch) < schedule.OLDEST_TORCH:
+            self.deep = schedule.Refusal(self.tape, self._write_deep)
+            return
+        self.deep = schedule.DeepLook(torch, self.tape, self.patches, self.run_dir, self._write_deep, self._write_in_worker)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self.deep.before_fork)
 
     def finish(self) -> None:
         """At exit, after all other exit handlers: ours was registered first."""
@@ -55,6 +97,10 @@ class Agent:
             return
         try:
             self.tape.tell()
+            if self.tape.driver is not None:
+                self.tape.driver.finish()
+            if self.deep is not None:
+                self.deep.finish()
             clock = self.clock
             worth_telling = clock.steps or clock.backwards or clock.batches or clock.validation_batches
             self.tape.finish()
@@ -85,6 +131,9 @@ class Agent:
         self.clock.start_over()
         self.tape.start_over()
         self.tape.needs_steps = True
+        self.tape.driver = self.tape.feed = self.tape.epochs = None
+        if self.deep is not None:
+            self.deep.after_fork()
 
     def _has_no_say(self) -> bool:
         """A loader's worker runs the user's code, not the user's loop; and so does a forked child without a step."""
@@ -121,6 +170,15 @@ class Agent:
         util = sys.modules.get("multiprocessing.util")
         if util is not None and is_multiprocessing_child():
             util.Finalize(None, self.finish, exitpriority=-1000)
+
+    def _write_deep(self, **fields: Any) -> None:
+        if not self._has_no_say():
+            self._introduce()
+            self.journal.write("deep", **fields)
+
+    def _write_in_worker(self, **fields: Any) -> None:
+        """A loader's worker is no training process, and does not introduce itself."""
+        self.journal.write("deep", **fields)
 
     def _write_fault(self, where: str, text: str) -> None:
         if not self._has_no_say():

@@ -14,6 +14,7 @@ from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
 
 if TYPE_CHECKING:
+    from _flatout_agent.drive import Driver
     from _flatout_agent.observe.closely import CloseLook
 
 Call = Callable[..., None]  # of the clock's
@@ -30,6 +31,9 @@ class Tape:
         self.clock = clock
         self.after_reading = [after_reading]
         self.look: CloseLook | None = None  # at the steps for which `sampling` is true
+        self.driver: Driver | None = None  # where knobs are put on
+        self.feed: Callable[[Any, Any], Any] | None = None  # stands between the script and its loader, if anything does
+        self.epochs: Callable[[Any, Any], Any] | None = None
         self.start_over()
 
     def start_over(self) -> None:
@@ -56,12 +60,21 @@ class Tape:
         if len(self.lines) > MOST_LINES:
             self.tell()
 
+    def meet(self, optimizer: Any) -> None:
+        """An optimizer is about to step for the first time."""
+        if self.look is not None:
+            self.look.stepped(optimizer)
+        if self.driver is not None:
+            self.driver.met(optimizer)
+
     def tick(self, now: int) -> None:
         """An optimizer has stepped."""
         self.ticks = ticks = self.ticks + 1
         self.sampling = not ticks & (EARLY if ticks < EARLY_TICKS else LATE)
         if now >= self.due:
             self.read(now)
+        if self.driver is not None:
+            self.driver.stepped(now)
 
     def read(self, now: int) -> None:
         """Tell the clock, and then whoever waits for a new state of it."""

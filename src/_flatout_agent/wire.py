@@ -37,6 +37,18 @@ TRAINING_PHASES = ("input", "copy", "forward", "backward", "optimizer", "device_
 WARM_STEPS = 3
 
 
+READY = "ready.json"  # written by a trial's child once its parts are known
+SEGMENT_VARIABLE = "FLATOUT_SEGMENT"  # the number of the first segment that it is to be asked for
+
+
+def question_name(number: int) -> str:
+    return f"segment-{number}.json"
+
+
+def answer_name(number: int) -> str:
+    return f"result-{number}.json"
+
+
 def journal_name(pid: int | str) -> str:
     return f"journal-{pid}.jsonl"
 
@@ -51,8 +63,10 @@ def read_job(environ: Any) -> dict[str, Any] | None:
     return job if job.get("wire") == WIRE_VERSION else None
 
 
-def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None) -> dict[str, Any]:
-    return {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}
+def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, **more: Any) -> dict[str, Any]:
+    """`more`: `deep` for the deep look; `knobs` (name -> value) and `knobs_check`; `segments` for trials by the front."""
+    job = {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}
+    return {**job, **{name: value for name, value in more.items() if value}}
 
 
 class Journal:

@@ -51,7 +51,7 @@ class CloseLook:
             fault("closely.mid_step", error)
 
     def stepped(self, optimizer: Any) -> None:
-        """After an optimizer's first step."""
+        """An optimizer steps for the first time."""
         try:
             self._cores.begin()
             self._regime.update(regime.of_optimizer(self._torch, optimizer))

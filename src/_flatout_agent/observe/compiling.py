@@ -28,8 +28,7 @@ def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
         def start(*_: Any) -> None:
             nonlocal began
             try:
-                tape.dynamo = True
-                on_tensors.lift()
+                _lift(tape, on_tensors)
                 began = perf_counter_ns() if get_ident() == tape.owner else 0
             except Exception as error:
                 fault("compiling.start", error)
@@ -37,8 +36,7 @@ def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
         def end(*_: Any) -> None:
             nonlocal began
             try:
-                if tape.owner:
-                    on_tensors.put_back()
+                _put_back(tape, on_tensors)
                 if began:
                     tape.inside(tape.clock.compiled, perf_counter_ns() - began)
                     began = 0
@@ -62,6 +60,20 @@ def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
 
     after_import("torch._dynamo.callback", dynamo_arrived)
     after_import("torch._dynamo.eval_frame", _run_ours_as_it_is)
+
+
+def _lift(tape: Tape, on_tensors: Patches) -> None:
+    tape.dynamo = True
+    if tape.driver is not None:
+        tape.driver.scene.mover.lift()
+    on_tensors.lift()
+
+
+def _put_back(tape: Tape, on_tensors: Patches) -> None:
+    if tape.owner:
+        on_tensors.put_back()
+    if tape.driver is not None:
+        tape.driver.scene.mover.put_back()
 
 
 def _run_ours_as_it_is(eval_frame: Any, _: int) -> None:

@@ -47,6 +47,8 @@ class Iterators:
 
         self.known[identity] = ref(iterator, let_go)
         use = tape.clock.loaders.started(loader)
+        if tape.driver is not None:
+            tape.driver.iterator_began(loader, identity, use)
         tape.note((tape.clock.loader_started, began, ended, self._datasets.of(dataset), identity, use))
 
 
@@ -60,7 +62,7 @@ def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
             return original(self)
         began = perf_counter_ns()
         try:
-            batch = original(self)
+            batch = original(self) if tape.feed is None else tape.feed(self, original)
         except BaseException:
             tape.note((exhausted, began, perf_counter_ns(), id(self)))
             raise
@@ -97,7 +99,7 @@ def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:
         if get_ident() != tape.owner:
             return original(self)
         began = perf_counter_ns()
-        iterator = original(self)
+        iterator = original(self) if tape.epochs is None else tape.epochs(self, original)
         try:
             ended = perf_counter_ns()
             iterators.started(self, iterator, began, ended)

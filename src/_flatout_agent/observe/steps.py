@@ -38,7 +38,11 @@ def _began_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
                 if tape.ticks or tape.in_backward or not tape.owner:
                     return
                 tape.owner = get_ident()  # training runs in a thread of the script's own
-            tape.note((began, now, numbers.get(id(stepping)) or known.of(stepping)))
+            number = numbers.get(id(stepping))
+            if number is None:
+                number = known.of(stepping)
+                tape.meet(stepping)
+            tape.note((began, now, number))
         except Exception as error:
             fault("steps.began", error)
 
@@ -54,12 +58,7 @@ def _ended_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
         try:
             if get_ident() == tape.owner:
                 now = perf_counter_ns()
-                number = numbers.get(id(stepping))
-                if number is None or not tape.ticks:
-                    number = known.of(stepping)
-                    if tape.look is not None:
-                        tape.look.stepped(stepping)
-                tape.note((ended, now, number))
+                tape.note((ended, now, numbers.get(id(stepping)) or known.of(stepping)))
                 tape.tick(now)
             elif tape.in_backward and tape.owner:
                 tape.note((stepped, known.of(stepping)))  # inside the backward pass, in a thread of torch's

@@ -13,6 +13,9 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Seconds since the epoch: for dates, and to meet the clocks of other processes."""
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
 
 class SystemClock:
     def monotonic(self) -> float:
@@ -20,3 +23,6 @@ class SystemClock:
 
     def wall(self) -> float:
         return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

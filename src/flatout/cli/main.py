@@ -14,6 +14,7 @@ from flatout.cli.commandline import Abort, ClickException, LazyGroup, language_o
 COMMANDS = {
     "doctor": "flatout.cli.doctor",
     "run": "flatout.cli.run",
+    "tune": "flatout.cli.tune",
     "facts": "flatout.cli.facts",
     "explain": "flatout.cli.explain",
 }

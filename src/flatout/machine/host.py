@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
@@ -130,3 +131,29 @@ def _model() -> str | Missing:
     except OSError:
         pass
     return platform.processor() or Missing("not-reported")
+
+
+def busy_s(pid: int) -> float:
+    """Processor time of a process and all below it."""
+    total = 0.0
+    for one in family(pid):
+        try:
+            used = one.cpu_times()
+            total += used.user + used.system
+        except psutil.Error:
+            continue
+    return total
+
+
+def family(pid: int) -> list[psutil.Process]:
+    try:
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def kill(processes: list[psutil.Process]) -> None:
+    for one in processes:
+        with contextlib.suppress(psutil.Error):
+            one.kill()

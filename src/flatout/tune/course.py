@@ -48,6 +48,10 @@ class TooShortError(Exception):
     """The script ends before anything can be timed."""
 
 
+# A loader delivers unevenly: workers in bursts, disks in fits.
+REAL_LONGER = 2.0
+
+
 class Course:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -102,7 +106,7 @@ class Course:
             id=self.asked,
             knobs=dict(values),
             warm_steps=max(1, int(warm_steps(self.plan, values, mode, self.step_s) * self._scale)),
-            timed_s=self.plan.timed_s * self._scale * longer,
+            timed_s=self.plan.timed_s * self._scale * longer * (REAL_LONGER if mode is Mode.REAL else 1.0),
             timed_steps=max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
             mode=mode,
             restart=restart,

@@ -138,8 +138,7 @@ def _climb(course: Course, offer: Offer) -> Steps[int | None]:
         if rate > RUNG * best.rate:
             best, missed = Rung(workers, rate), 0
         else:
-            # The first step up from none may give nothing, because one worker does what the loop did itself.
-            missed += 2 if best.workers > now else 1
+            missed += 1  # once more: one worker does what the loop did itself, and a single segment may mislead
     half_way = best.workers + best.workers // 2
     if missed and best.workers > now and half_way <= cap and half_way < workers and not _supplied(course, best.rate):
         rate = yield from _rung(course, offer, half_way)

@@ -55,7 +55,7 @@ def warm_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) 
 
 def timed_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
     """Workers deliver in bursts of their number: a window must hold several bursts."""
-    bursts = 2 * workers_of(plan, values) if mode is Mode.REAL else 0
+    bursts = 4 * workers_of(plan, values) if mode is Mode.REAL else 0
     return max(_fewer_if_slow(FEWEST_TIMED_STEPS, step_s), bursts)
 
 

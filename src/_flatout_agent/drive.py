@@ -1,0 +1,158 @@
+"""Puts knobs on the running script at its step boundaries: a profile's once, or segment after segment as the front asks.
+
+Begins with the first optimizer step: before, there is nothing to put a knob on. Knobs that must come before anything
+is computed are put on as soon as torch is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+from weakref import ref
+
+from _flatout_agent.apply.model import Scene, alive, refused
+from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.apply.roots import RootFinder
+from _flatout_agent.apply.switchboard import Switchboard
+from _flatout_agent.guard import fault
+from _flatout_agent.tape import Tape
+
+Write = Callable[..., None]  # a line of the journal
+OLDEST_FOR_KNOBS = (2, 4)
+
+
+class Course:
+    """What is done at the step boundaries once the script's parts are known; returns True while it goes on."""
+
+    def prepare(self, driver: Driver) -> None:
+        """As soon as torch is there, before the script's first step."""
+
+    def begin(self, driver: Driver) -> None:
+        raise NotImplementedError
+
+    def stepped(self, driver: Driver, now: int) -> bool:
+        raise NotImplementedError
+
+    def iterator_began(self, iterator: int) -> None:
+        """A loader's iterator with this identity is new."""
+
+    def finish(self, driver: Driver) -> None:
+        """The script has ended."""
+
+
+class Driver:
+    """Finds the script's parts in its first steps, then hands each step boundary to its course."""
+
+    def __init__(self, torch: Any, tape: Tape, write: Write, course: Course, early: dict[str, Any]) -> None:
+        self.torch = torch
+        self.tape = tape
+        self.write = write
+        self.scene = Scene(torch)
+        self.board = Switchboard(self.scene, KNOBS)
+        self._course = course
+        self._finder: RootFinder | None = None
+        self._optimizers: list[Any] = []
+        self._loaders: list[tuple[Any, Any]] = []  # (weak reference, use)
+        self._ready = False
+        self._busy = False
+        self.feed: Callable[[Any, Any], Any] | None = None  # a course's own source of batches, before all others
+        self.early = self.board.set(early) if early else {}
+        tape.driver = self
+        course.prepare(self)
+        self.tell_feed()
+
+    # -- what the hooks call ---------------------------------------------------------------------------------------
+
+    def met(self, optimizer: Any) -> None:
+        self._optimizers.append(ref(optimizer))
+
+    def iterator_began(self, loader: Any, iterator: int, use: Any) -> None:
+        self._course.iterator_began(iterator)
+        if loader is not None and all(known() is not loader for known, _ in self._loaders):
+            self._loaders.append((ref(loader), use))
+
+    def stepped(self, now: int) -> None:
+        try:
+            self.scene.steps_done += 1
+            if self._ready:
+                if not self._course.stepped(self, now):
+                    self._end()
+            elif self._finder is None:
+                self._find()
+            else:
+                self._finder.step_ended()
+                if self._finder.done:
+                    self._found()
+            self.tell_feed()
+        except Exception as error:
+            fault("drive", error)
+            self.give_up()
+
+    def finish(self) -> None:
+        if self._ready:
+            self._course.finish(self)
+
+    def tell_feed(self) -> None:
+        """The loader's hook asks one attribute a batch: whether anybody stands between the script and its loader."""
+        self.tape.feed = self.feed or (self.scene.handover.next_batch if self.scene.handover.busy else None)
+        self.tape.epochs = self.scene.handover.start_epoch if self.scene.handover.busy else None
+
+    def give_up(self) -> None:
+        """A fault of ours: the script goes on as it is written."""
+        if self._finder is not None and not self._finder.done:
+            self._finder.end()
+        self.board.clear()
+        self.feed = None
+        self.tape.feed = self.tape.epochs = None
+        self.tape.driver = None
+
+    # -- the first steps -------------------------------------------------------------------------------------------
+
+    def _find(self) -> None:
+        self._finder = RootFinder(self.torch)
+        self._finder.begin()
+        self.scene.handover.watch()
+
+    def _found(self) -> None:
+        finder, optimizers = self._finder, alive(self._optimizers)
+        assert finder is not None
+        self.scene.handover.stop_watching()
+        roots = finder.roots(optimizers)
+        self.scene.found(roots, optimizers, self.training_loaders())
+        self.scene.autocast_seen, self.scene.compiled_seen = finder.autocast_seen, finder.compiled_seen
+        kinds = {parameter.device.type for root in roots for parameter in root.parameters()}
+        self.scene.device_type = "cuda" if "cuda" in kinds else "cpu"
+        self._ready = True
+        self._course.begin(self)
+
+    def training_loaders(self) -> list[Any]:
+        self.tape.tell()
+        found = [(loader(), use) for loader, use in self._loaders]
+        return [loader for loader, use in found if loader is not None and use is not None and use.batches]
+
+    def _end(self) -> None:
+        """The course is over: what is on stays on, and nothing is called at steps any more."""
+        self._course = _Nothing()
+
+    def synchronize(self) -> None:
+        if self.scene.device_type == "cuda":
+            self.torch.cuda.current_stream().synchronize()
+
+
+class _Nothing(Course):
+    def begin(self, driver: Driver) -> None:
+        pass
+
+    def stepped(self, driver: Driver, now: int) -> bool:
+        return True
+
+
+def told(outcomes: dict[str, Any]) -> dict[str, Any]:
+    return {name: outcome.told() for name, outcome in outcomes.items()}
+
+
+def all_refused(knobs: dict[str, Any], torch: dict[str, Any]) -> dict[str, Any]:
+    return told({name: refused("torch-too-old", version=torch.get("version", "")) for name in knobs})
+
+
+def early_knobs(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in KNOBS and not KNOBS[name].hot}

@@ -1,0 +1,76 @@
+"""The knobs of a profile on a real run: put on after a short look at the plain speed, proved, and taken back if slower."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.clock import COMPILE
+from _flatout_agent.drive import Course, Driver, told
+from _flatout_agent.wire import PHASES, TRAINING_PHASES
+
+PLAIN_STEPS = 12
+WARM_STEPS = 12
+TIMED_STEPS = 20
+SLOWER = 0.97  # of the plain rate: less is not the noise of twenty steps
+
+_IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
+
+
+class Rate:
+    """Samples (or steps) and seconds in the loop since it was begun, the compiler's left out."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.samples, self.steps, self.spent = look(driver)
+
+    def since(self, driver: Driver) -> float:
+        samples, steps, spent = look(driver)
+        done = samples - self.samples or steps - self.steps
+        return done / (spent - self.spent) * 1e9 if spent > self.spent else 0.0
+
+
+def look(driver: Driver) -> tuple[int, int, int]:
+    """With the device at rest, so that nothing queued belongs to the next part."""
+    driver.synchronize()
+    driver.tape.tell()
+    clock = driver.tape.clock
+    spent = sum(clock.totals[phase] for phase in _IN_THE_LOOP) - clock.totals[COMPILE]
+    return clock.samples, clock.steps, spent
+
+
+class ProfileCourse(Course):
+    def __init__(self, values: dict[str, Any], check: bool) -> None:
+        self._values = values
+        self._check = check
+        self._count = 0
+        self._rate: Rate | None = None
+        self._before = 0.0
+
+    def begin(self, driver: Driver) -> None:
+        self._rate = Rate(driver)
+
+    def stepped(self, driver: Driver, now: int) -> bool:
+        self._count += 1
+        plain = PLAIN_STEPS if self._check else 1
+        if self._count == plain:
+            self._before = self._rate.since(driver) if self._rate else 0.0
+            self._put_on(driver)
+        elif self._count == plain + WARM_STEPS:
+            self._rate = Rate(driver)
+        elif self._count == plain + WARM_STEPS + TIMED_STEPS:
+            self._judge(driver)
+            return False
+        return True
+
+    def _put_on(self, driver: Driver) -> None:
+        outcomes = driver.board.set(self._values)
+        outcomes.update({name: outcome for name, outcome in driver.early.items() if not outcome})
+        driver.write("knobs", step=driver.scene.steps_done, outcomes=told(outcomes), numerics=driver.board.numerics())
+
+    def _judge(self, driver: Driver) -> None:
+        after = self._rate.since(driver) if self._rate else 0.0
+        driver.write("proofs", step=driver.scene.steps_done, proofs=told(driver.board.proofs()))
+        if self._check and self._before > 0 and after < SLOWER * self._before and driver.board.on:
+            knobs = sorted(driver.board.on)
+            driver.board.clear()
+            details = {"ratio": round(after / self._before, 4), "before": self._before, "after": after}
+            driver.write("taken-back", step=driver.scene.steps_done, knobs=knobs, code="slower", details=details)

@@ -1,0 +1,181 @@
+"""`flatout tune SCRIPT ARGS`: the measured search inside the running script, and the profile that it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from flatout.base import records
+from flatout.base.clock import SystemClock
+from flatout.base.errors import UsageError
+from flatout.base.words import Words
+from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of
+from flatout.cli.commandline import command as make_command
+from flatout.knobs import catalogue
+from flatout.knobs.model import Numerics
+from flatout.launch import folder, interpreter, target
+
+if TYPE_CHECKING:
+    from flatout.tune.model import Decision, Finished, Progress
+    from flatout.tune.trials import Trials
+
+BUDGET = "90s"
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+
+@make_command(name="tune", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@option("--python", metavar="PATH", help="python")
+@option("--budget", default=BUDGET, metavar="TIME", help="tune-budget")
+@option("--steps-planned", type=int, metavar="N", help="tune-steps-planned")
+@option("--only", multiple=True, metavar="KNOB", help="tune-only")
+@option("--skip", multiple=True, metavar="KNOB", help="tune-skip")
+@option("--allow", default="tolerance", metavar="CLASS", help="tune-allow")
+@option("--gpu-memory-fraction", type=float, metavar="SHARE", help="gpu-memory-fraction")
+@option("--resume", metavar="FOLDER", help="tune-resume")
+@option("--dry-run", is_flag=True, help="tune-dry-run")
+@option("--no-sandbox", is_flag=True, help="tune-no-sandbox")
+@option("--no-parity", is_flag=True, help="tune-no-parity")
+@option("--json", "as_json", is_flag=True, help="json")
+@argument("script", nargs=-1, type=UNPROCESSED, required=True, metavar="SCRIPT [ARGS]...")
+@pass_context
+def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
+    words = words_of(context)
+    limits = {
+        "budget_s": seconds_of(asked["budget"]),
+        "steps_planned": asked["steps_planned"],
+        "only": [_known(name) for name in asked["only"]],
+        "skip": [_known(name) for name in asked["skip"]],
+        "allow": _class(asked["allow"]),
+    }
+    path, _ = interpreter.choose(asked["python"], os.environ)
+    line = target.command_line(path, script)
+    place = Path(asked["resume"]) if asked["resume"] else folder.new_run(Path.cwd(), SystemClock().wall())[1]
+    code = _in_sandbox(line, place, limits, asked, Screen(sys.stderr, words))
+    sys.exit(code)
+
+
+def seconds_of(text: str) -> float:
+    """ "90", "90s", "5m", "1h" in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise UsageError("error.budget", value=text)
+    return float(match[1]) * UNITS[match[2]]
+
+
+def _known(name: str) -> str:
+    if catalogue.find(name) is None:
+        raise UsageError("error.unknown-knob-name", name=name, known=", ".join(knob.name for knob in catalogue.KNOBS))
+    return name
+
+
+def _class(name: str) -> Numerics:
+    try:
+        return Numerics(name)
+    except ValueError as error:
+        raise UsageError("error.numerics-class", value=name, known=", ".join(Numerics)) from error
+
+
+class Screen:
+    """Decisions as lines; below them, on a terminal, one line that says what is tried and how long it will take."""
+
+    def __init__(self, stream: TextIO, words: Words) -> None:
+        self.stream = stream
+        self.words = words
+        self._live = stream.isatty()
+
+    def say(self, sentence: str) -> None:
+        self._wipe()
+        with contextlib.suppress(OSError, ValueError):
+            print(sentence, file=self.stream, flush=True)
+
+    def watch(self, now: Progress, fresh: list[Decision]) -> None:
+        from flatout.report import tune as report
+        from flatout.report.terminal import show
+
+        self._wipe()
+        for decision in fresh:
+            show(self.stream, report.line(decision, self.words))
+        if self._live:
+            self.stream.write(report.progress(now, self.words)[:100])
+            self.stream.flush()
+
+    def show(self, renderable: Any) -> None:
+        from flatout.report.terminal import show
+
+        self._wipe()
+        show(self.stream, renderable)
+
+    def _wipe(self) -> None:
+        if self._live:
+            self.stream.write("\r\x1b[K")
+
+
+def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen) -> int:
+    from flatout.launch.sandbox import Sandbox, folders_of
+    from flatout.tune.trials import Trials
+
+    with Sandbox([] if asked["no_sandbox"] else folders_of(line[1:], Path.cwd())) as sandbox:
+        folders = ", ".join(str(one) for one in sandbox.folders)
+        if not sandbox.ready and not asked["no_sandbox"]:
+            raise UsageError("tune.no-sandbox", folders=folders)
+        if sandbox.ready:
+            screen.say(screen.words("tune.sandbox", folders=folders))
+        screen.say(screen.words("tune.looking"))
+        log = place / "trials.log"
+        with Trials(line, os.environ, sandbox, SystemClock(), log, asked["gpu_memory_fraction"]) as trials:
+            return _search(trials, place, limits, asked, screen, line)
+
+
+def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
+    from flatout.report import tune as report
+    from flatout.tune import plan as planning
+    from flatout.tune.session import Session
+
+    ready = trials.look()
+    if ready is None:
+        screen.say(screen.words("tune.not-driven", said=_last_line(trials.said)))
+        return 1
+    plan = None if asked["resume"] else planning.make(ready, _cores(), **limits)
+    if plan is not None and asked["dry_run"]:
+        for offer in plan.offers:
+            screen.say(f"  {offer.knob}: {', '.join(offer.values) or '…'} ({offer.numerics})")
+        return 0
+    session = Session(place, plan)
+    if session.resumed:
+        screen.say(screen.words("tune.resumed", count=session.resumed))
+    end = session.run(trials, screen.watch)
+    trials.stop()
+    screen.show(report.ending(end, screen.words, str(place / "trials.log")))
+    return _conclude(end, ready, place, line, asked, screen)
+
+
+def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Screen) -> int:
+    from flatout.tune import outcome
+
+    records.write(place / "tune.json", end)
+    if end.profile:
+        path = outcome.write_profile(end, ready, line, SystemClock().wall())
+        script = next((word for word in line[1:] if word.endswith(".py")), "")
+        screen.say(screen.words("tune.profile", path=str(path), script=script))
+    else:
+        screen.say(screen.words("tune.no-profile"))
+    screen.say(screen.words("tune.record", path=str(place / "tune.json")))
+    if asked["as_json"]:
+        sys.stdout.write(records.encode(end).decode())
+    return 1 if end.ending in ("baseline-fails", "too-short") else 0
+
+
+def _cores() -> float:
+    from flatout.machine import host
+
+    usable = host.processor().usable
+    return usable if isinstance(usable, float) else 1.0
+
+
+def _last_line(text: str) -> str:
+    lines = [one for one in text.strip().splitlines() if one.strip()]
+    return lines[-1] if lines else "…"

@@ -1,0 +1,90 @@
+"""A child for trials: its own process group, no terminal, its output in a file, killed as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from _flatout_agent import wire
+from flatout.base import records
+from flatout.launch import environment
+from flatout.machine import host
+
+# Nothing of a trial is sent to trackers, and no progress bar is drawn.
+QUIET = {
+    "WANDB_MODE": "disabled",
+    "MLFLOW_TRACKING_URI": "",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TQDM_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+TAIL = 4000
+
+
+class TrialChild:
+    """One started script, asked for segments by files in `folder`."""
+
+    def __init__(
+        self, command: Sequence[str], environ: Mapping[str, str], folder: Path, first: int, early: Mapping[str, str], **job: Any
+    ) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        started = time.time()
+        path = folder / "job.json"
+        wanted = wire.new_job(str(folder), started, segments=True, knobs=dict(early), **job)
+        records.write_bytes(path, records.encode(wanted))
+        self._output: BinaryIO = (folder / "output.txt").open("wb")
+        self.process = subprocess.Popen(
+            command,
+            env={**environment.injected(environ, path), **QUIET, wire.SEGMENT_VARIABLE: str(first)},
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def ask(self, number: int, segment: Mapping[str, Any]) -> None:
+        path = self.folder / wire.question_name(number)
+        records.write_bytes(path, records.encode(dict(segment)))
+
+    def answer(self, number: int) -> dict[str, Any] | None:
+        return self._read(wire.answer_name(number))
+
+    def ready(self) -> dict[str, Any] | None:
+        return self._read(wire.READY)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name
+        return json.loads(path.read_bytes()) if path.exists() else None
+
+    def busy_s(self) -> float:
+        """What works does not hang."""
+        return host.busy_s(self.process.pid)
+
+    def said(self) -> str:
+        """The end of what it printed."""
+        self._output.flush()
+        return (self.folder / "output.txt").read_bytes()[-TAIL:].decode("utf-8", "replace")
+
+    def ran_out_of_memory(self) -> bool:
+        journals = [wire.parse_journal(path.read_text("ascii", "replace")) for path in self.folder.glob(wire.journal_name("*"))]
+        told = any(line.get("kind") == "oom" for lines in journals for line in lines)
+        return told or "OutOfMemoryError" in self.said()
+
+    def kill(self) -> None:
+        below = host.family(self.process.pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        host.kill(below)
+        self.process.wait()
+        self._output.close()

@@ -1,0 +1,68 @@
+"""What a search did, for the terminal: one line per decision, the end, the ceilings, where the profile lies."""
+
+from __future__ import annotations
+
+from flatout.base.records import Missing
+from flatout.base.words import Words
+from flatout.report.terminal import Group, RenderableType, Text
+from flatout.tune.model import Decision, Finished, Progress, Verdict
+
+COLOURS = {Verdict.KEPT: "green", Verdict.FAILED: "red", Verdict.NOT_APPLIED: "yellow", Verdict.UNKNOWN: "yellow"}
+
+
+def sentence(decision: Decision, words: Words) -> str:
+    """A reason of the agent's own is said in words where the catalogue has them."""
+    params = dict(decision.params)
+    why = params.get("why")
+    if isinstance(why, str) and words.has(f"outcome.{why}"):
+        params["why"] = words(f"outcome.{why}", **params)
+    return words(f"tune-decision.{decision.code}", **params, knob=decision.knob, value=decision.value)
+
+
+def line(decision: Decision, words: Words) -> Text:
+    return Text(f"  {sentence(decision, words)}", style=COLOURS.get(decision.verdict, "bright_black"))
+
+
+def progress(now: Progress, words: Words) -> str:
+    return words(
+        "tune.progress",
+        done=now.segments_done,
+        stage=words(f"tune.stage-{now.stage}"),
+        trying=", ".join(now.trying),
+        left=duration(now.left_s),
+    )
+
+
+def ending(end: Finished, words: Words, log: str) -> RenderableType:
+    lines: list[RenderableType] = [Text(_outcome(end, words, log), style="bold")]
+    if isinstance(end.ceilings.with_copy, float) and isinstance(end.ceilings.without_copy, float):
+        ceilings = {"with_copy": rate(end.ceilings.with_copy), "without_copy": rate(end.ceilings.without_copy)}
+        lines.append(Text(words("tune.ceilings", **ceilings)))
+    return Group(*lines)
+
+
+def _outcome(end: Finished, words: Words, log: str) -> str:
+    return words(
+        f"tune.ended-{end.ending.value}",
+        baseline=rate(end.baseline),
+        final=rate(end.final),
+        speedup=ratio(end.speedup),
+        lower=ratio(end.lower),
+        upper=ratio(end.upper),
+        code=end.params.get("status", end.code),
+        log=log,
+    )
+
+
+def rate(value: float | Missing) -> str:
+    if isinstance(value, Missing):
+        return "?"
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+def ratio(value: float | Missing) -> str:
+    return "?" if isinstance(value, Missing) else f"{value:.2f}"
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

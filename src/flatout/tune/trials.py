@@ -1,0 +1,175 @@
+"""Segments carried out in real children: one warm child for many, a new one where it died or a knob wants a fresh start."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flatout.base.clock import Clock
+from flatout.base.records import Missing, dump
+from flatout.knobs import catalogue
+from flatout.knobs.model import Numerics, Switch
+from flatout.launch.sandbox import Sandbox
+from flatout.launch.trial import TrialChild
+from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
+
+POLL_S = 0.01
+IDLE_S = 45.0  # without any processor time in between: it hangs
+LONGEST_S = 600.0
+MOST_ENDINGS = 3  # children that come to their end within one segment
+
+
+class Trials:
+    """Gives a result for every segment, whatever becomes of the child."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        sandbox: Sandbox,
+        clock: Clock,
+        log: Path,
+        memory_fraction: float | None = None,
+    ) -> None:
+        self._command = list(command)
+        self._environ = environ
+        self._sandbox = sandbox
+        self._clock = clock
+        self._log = log
+        self._memory_fraction = memory_fraction
+        self._place = Path(tempfile.mkdtemp(prefix="flatout-trials-"))
+        self._child: TrialChild | None = None
+        self._early: Values = {}
+        self._children = 0
+        self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
+        self.said = ""  # the end of what a child printed that died
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            with self._log.open("ab") as log:
+                log.write((self._child.folder / "output.txt").read_bytes()[-65536:])
+            self._child = None
+
+    def look(self) -> dict[str, Any] | None:
+        """A first child until its parts are known; None where it never comes to a step."""
+        self._start({}, 0)
+        child = self._child
+        assert child is not None
+        self._wait(child, child.ready)
+        self.ready = child.ready() or {}
+        if not self.ready:
+            self.said = child.said()
+            self.stop()
+        return self.ready or None
+
+    def carry_out(self, segment: Segment) -> SegmentResult:
+        began = self._clock.monotonic()
+        early = {name: value for name, value in segment.knobs.items() if _is_early(name)}
+        if segment.restart or early != self._early:
+            self.stop()
+        for _ in range(MOST_ENDINGS):
+            if self._child is None:
+                self._start(early, segment.id)
+            child = self._child
+            assert child is not None
+            child.ask(segment.id, dump(segment))
+            number = segment.id
+            ended = self._wait(child, lambda child=child, number=number: child.answer(number))
+            answer = child.answer(segment.id)
+            if answer is not None:
+                if ended != "":
+                    self.stop()
+                return result_of(answer, self._clock.monotonic() - began)
+            status = self._fault(child, ended)
+            self.said = child.said()
+            self.stop()
+            if status is not Status.ENDED:
+                return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began)
+        return SegmentResult(id=segment.id, status=Status.ENDED, took_s=self._clock.monotonic() - began)
+
+    def _start(self, early: Values, first: int) -> None:
+        self._children += 1
+        self._early = dict(early)
+        self._child = TrialChild(
+            self._sandbox.wrap(self._command),
+            self._environ,
+            self._place / str(self._children),
+            first,
+            early,
+            memory_fraction=self._memory_fraction,
+        )
+
+    def _wait(self, child: TrialChild, done: Any) -> str:
+        """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more."""
+        began = worked = self._clock.monotonic()
+        busy = 0.0
+        while done() is None:
+            if child.process.poll() is not None:
+                return "exit" if done() is None else ""
+            now = self._clock.monotonic()
+            if now - worked > 5.0:
+                used = child.busy_s()
+                if used - busy > 0.2:
+                    busy, worked = used, now
+                elif now - worked > IDLE_S:
+                    return "hang"
+            if now - began > LONGEST_S:
+                return "hang"
+            self._clock.sleep(POLL_S)
+        return ""
+
+    def _fault(self, child: TrialChild, ended: str) -> Status:
+        if ended == "hang":
+            return Status.HANG
+        code = child.process.returncode
+        if child.ran_out_of_memory():
+            return Status.OOM
+        if code == 0:
+            return Status.ENDED
+        if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
+            return Status.SEGFAULT
+        return Status.CRASH if "Traceback" in child.said() else Status.EXIT
+
+
+def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
+    """An answer as the search reads it."""
+    outcomes = {
+        name: Outcome(state=OutcomeState(told["status"]), code=told["code"], details=_params(told["details"]))
+        for name, told in (answer.get("outcomes") or {}).items()
+    }
+    return SegmentResult(
+        id=answer["id"],
+        status=Status(answer["status"]),
+        took_s=took_s,
+        samples=float(answer.get("samples", 0)),
+        seconds=float(answer.get("seconds", 0.0)),
+        steps=int(answer.get("steps", 0)),
+        phases=dict(answer.get("phases") or {}),
+        outcomes=outcomes,
+        classes={name: Numerics(found) for name, found in (answer.get("classes") or {}).items()},
+        memory_peak=answer.get("memory_peak", Missing("not-reported")),
+        alloc_retries=int(answer.get("alloc_retries", 0)),
+        build_s=float(answer.get("build_s", 0.0)),
+        code=str(answer.get("code", "")),
+    )
+
+
+def _params(details: Mapping[str, Any]) -> dict[str, str | int | float]:
+    return {name: value if isinstance(value, str | int | float) else str(value) for name, value in details.items()}
+
+
+def _is_early(name: str) -> bool:
+    knob = catalogue.find(name)
+    return knob is not None and knob.switch is Switch.RESTART
