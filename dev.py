@@ -94,7 +94,9 @@ def main_environment() -> Environment:
 
 
 def other_torch(version: str) -> Environment:
-    packages = [*project()["dependencies"], "pytest", "pytest-timeout", "pytest-xdist", f"torch=={version}", "numpy<2.3"]
+    old = tuple(int(part) for part in version.split(".")[:2]) < (2, 3)  # built for numpy 1
+    numpy = "numpy<2" if old else "numpy<2.3"
+    packages = [*project()["dependencies"], "pytest", "pytest-timeout", "pytest-xdist", f"torch=={version}", numpy]
     return Environment(f".venv-torch-{version}", [*packages, "pillow", "pyyaml"], constrained=False)
 
 

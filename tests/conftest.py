@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -17,6 +18,11 @@ EXAMPLES = ROOT / "examples"
 
 # One thread: on a shared machine the threads of OpenMP wait for each other by spinning, for minutes.
 QUIET = {"FLATOUT_LANG": "en", "OMP_NUM_THREADS": "1"}
+
+
+def torch_version() -> tuple[int, ...]:
+    """Of the torch that is installed, without importing it."""
+    return tuple(int(part) for part in importlib.metadata.version("torch").split("+")[0].split(".")[:2])
 
 
 @dataclass

@@ -6,6 +6,7 @@ is computed are put on as soon as torch is there.
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable
 from weakref import ref
 
@@ -17,6 +18,7 @@ from _flatout_agent.guard import fault
 from _flatout_agent.tape import Tape
 
 Write = Callable[..., None]  # a line of the journal
+LOADER_KNOBS = ("workers", "persistent_workers", "prefetch_factor", "pin_memory")
 OLDEST_FOR_KNOBS = (2, 4)
 
 
@@ -51,7 +53,9 @@ class Driver:
         self._course = course
         self._finder: RootFinder | None = None
         self._optimizers: list[Any] = []
-        self._loaders: list[tuple[Any, Any]] = []  # (weak reference, use)
+        # The last loader of each line that makes one, held: `for x in DataLoader(…)` keeps none, and makes one per epoch.
+        self._loaders: dict[int, tuple[Any, Any]] = {}
+        self._loader_is_new = False
         self._ready = False
         self._busy = False
         self.feed: Callable[[Any, Any], Any] | None = None  # a course's own source of batches, before all others
@@ -67,13 +71,19 @@ class Driver:
 
     def iterator_began(self, loader: Any, iterator: int, use: Any) -> None:
         self._course.iterator_began(iterator)
-        if loader is not None and all(known() is not loader for known, _ in self._loaders):
-            self._loaders.append((ref(loader), use))
+        if loader is None or use is None:
+            return
+        known = self._loaders.get(id(use))
+        if known is None or known[0] is not loader:
+            self._loaders[id(use)] = (loader, use)
+            self._loader_is_new = self._ready and bool(use.batches)
 
     def stepped(self, now: int) -> None:
         try:
             self.scene.steps_done += 1
             if self._ready:
+                if self._loader_is_new:
+                    self._take_over()
                 if not self._course.stepped(self, now):
                     self._end()
             elif self._finder is None:
@@ -126,8 +136,13 @@ class Driver:
 
     def training_loaders(self) -> list[Any]:
         self.tape.tell()
-        found = [(loader(), use) for loader, use in self._loaders]
-        return [loader for loader, use in found if loader is not None and use is not None and use.batches]
+        return [loader for loader, use in self._loaders.values() if use.batches]
+
+    def _take_over(self) -> None:
+        """Another loader of a line that is trained from: what was put on the last one goes on it, too."""
+        self._loader_is_new = False
+        self.scene.found(loaders=self.training_loaders())
+        self.board.put_on_again(LOADER_KNOBS)
 
     def _end(self) -> None:
         """The course is over: what is on stays on, and nothing is called at steps any more."""
@@ -144,6 +159,17 @@ class _Nothing(Course):
 
     def stepped(self, driver: Driver, now: int) -> bool:
         return True
+
+
+class Parent:
+    """Whoever started this process; a trial that nobody waits for any more ends."""
+
+    def __init__(self) -> None:
+        self._pid = os.getppid()
+
+    def end_if_gone(self) -> None:
+        if os.getppid() != self._pid:
+            os._exit(0)
 
 
 def told(outcomes: dict[str, Any]) -> dict[str, Any]:

@@ -27,16 +27,18 @@ class _Watch(MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        loader = getattr(spec, "loader", None)
-        if spec is None or loader is None or not hasattr(loader, "exec_module"):
-            return spec
+        self._name = ""  # once, even where somebody else holds us and asks again
         try:
-            self._run_after(loader)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            spec = importlib.util.find_spec(name)
+            loader = getattr(spec, "loader", None)
+            if loader is not None and hasattr(loader, "exec_module"):
+                self._run_after(loader)
+            return spec
         except Exception as error:
             fault("imports.find_spec", error)
-        return spec
+            return None  # the other finders are asked, as without us
 
     def _run_after(self, loader: Any) -> None:
         original = loader.exec_module
@@ -45,18 +47,22 @@ class _Watch(MetaPathFinder):
             vars(loader).pop("exec_module", None)  # the loader is as it was before the module's code runs
             began = perf_counter_ns()
             original(module)
-            try:
-                self._after(module, perf_counter_ns() - began)
-            except Exception as error:
-                fault("imports.after", error)
+            _call(self._after, module, perf_counter_ns() - began)
 
         loader.exec_module = exec_module
+
+
+def _call(after: AfterImport, module: ModuleType, nanoseconds: int) -> None:
+    try:
+        after(module, nanoseconds)
+    except Exception as error:
+        fault("imports.after", error)
 
 
 def after_import(name: str, after: AfterImport) -> None:
     """Call `after(module, nanoseconds of its import)` once `name` is imported; at once where it already is."""
     module = sys.modules.get(name)
     if module is not None:
-        after(module, 0)
+        _call(after, module, 0)
     else:
         sys.meta_path.insert(0, _Watch(name, after))

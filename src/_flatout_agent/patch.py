@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from _flatout_agent.guard import fault
+
 _ABSENT = object()
 
 
@@ -52,7 +54,11 @@ class Patches:
         self.lift()
         self._places.clear()
         while self._undo:
-            self._undo.pop()()
+            undo = self._undo.pop()
+            try:
+                undo()
+            except Exception as error:  # the others are to go all the same
+                fault("patch.undo", error)
 
 
 def dress(wrapper: Any, original: Any) -> Any:

@@ -1,6 +1,6 @@
 """Trials inside the running script: the front asks for a segment, the agent switches at a step boundary, warms, times, tells.
 
-They talk by files in the run's folder: `segment-N.json` asks, `result-N.json` answers. Between an answer and the next
+They talk by files in the run's folder: `segment.json` asks, `result-N.json` answers. Between an answer and the next
 question the script stands still, at a step boundary, with nothing on its way to the device.
 """
 
@@ -13,10 +13,10 @@ from time import perf_counter_ns
 from typing import Any
 
 from _flatout_agent.clock import COMPILE
-from _flatout_agent.drive import Course, Driver, told
+from _flatout_agent.drive import Course, Driver, Parent, told
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, Replay
-from _flatout_agent.wire import PHASES, READY, SEGMENT_VARIABLE, TRAINING_PHASES, answer_name, question_name
+from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer_name
 
 POLL_S = 0.002
 WINDOWS = 8
@@ -39,7 +39,7 @@ class SegmentsCourse(Course):
     def __init__(self, torch: Any, folder: str) -> None:
         self._torch = torch
         self._folder = folder
-        self._parent = os.getppid()
+        self._parent = Parent()
         self._replay = Replay(torch)
         self._yields: dict[int, int] = {}
         self._segment: dict[str, Any] = {}
@@ -68,12 +68,13 @@ class SegmentsCourse(Course):
             "numerics": numerics,
             "early": told(driver.early),
         }
-        _write(os.path.join(self._folder, READY), ready)
-        self._ask(driver, int(os.environ.get(SEGMENT_VARIABLE, "0")))
+        write_whole(os.path.join(self._folder, READY), ready)
+        self._ask(driver)
 
     # -- a segment -------------------------------------------------------------------------------------------------
 
     def stepped(self, driver: Driver, now: int) -> bool:
+        self._parent.end_if_gone()
         if self._turned and self._retries < MOST_RETRIES and self._segment["mode"] == "real":
             # An epoch's end costs once and not every half second: what was timed across it would say nothing of the loop.
             self._retries += 1
@@ -92,15 +93,14 @@ class SegmentsCourse(Course):
             self._windows.append([elapsed, self._steps])
         if elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"]:
             self._answer(driver, "ok")
-            self._ask(driver, segment["id"] + 1)
+            self._ask(driver)
         return True
 
-    def _ask(self, driver: Driver, number: int) -> None:
-        self._segment = segment = self._wait_for(os.path.join(self._folder, question_name(number)))
-        if segment["mode"] != "real" and not self._replay.ready():
+    def _ask(self, driver: Driver) -> None:
+        segment = self._wait_for_question()
+        while segment["mode"] != "real" and not self._replay.ready():
             self._refuse("nothing-to-replay")
-            self._ask(driver, number + 1)
-            return
+            segment = self._wait_for_question()
         compiling = driver.tape.clock.totals[COMPILE]
         self._began = perf_counter_ns()
         self._outcomes = driver.board.set(segment["knobs"])
@@ -144,11 +144,11 @@ class SegmentsCourse(Course):
             "build_s": (ended.totals[COMPILE] - self._build) / 1e9,
             **self._memory(driver),
         }
-        _write(os.path.join(self._folder, answer_name(result["id"])), result)
+        write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
 
     def _refuse(self, code: str) -> None:
         result = {"id": self._segment["id"], "status": "refused", "code": code}
-        _write(os.path.join(self._folder, answer_name(result["id"])), result)
+        write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
 
     def _memory(self, driver: Driver) -> dict[str, Any]:
         if driver.scene.device_type != "cuda":
@@ -156,14 +156,18 @@ class SegmentsCourse(Course):
         books = self._torch.cuda.memory_stats()
         return {"memory_peak": books["reserved_bytes.all.peak"], "alloc_retries": books["num_alloc_retries"]}
 
-    def _wait_for(self, path: str) -> dict[str, Any]:
-        while not os.path.exists(path):
-            if os.getppid() != self._parent:
-                os._exit(0)  # the front is gone: nobody will ask any more
+    def _wait_for_question(self) -> dict[str, Any]:
+        path = os.path.join(self._folder, QUESTION)
+        last = self._segment.get("id")
+        while True:
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    asked: dict[str, Any] = json.load(file)
+                if asked["id"] != last:
+                    self._segment = asked
+                    return asked
+            self._parent.end_if_gone()
             time.sleep(POLL_S)
-        with open(path, encoding="utf-8") as file:
-            asked: dict[str, Any] = json.load(file)
-        return asked
 
     def iterator_began(self, iterator: int) -> None:
         self._yields.pop(iterator, None)
@@ -221,7 +225,7 @@ def _hot_kinds() -> dict[str, Any]:
     return {name: KNOBS[name] for name in ("workers", "persistent_workers", "prefetch_factor", "pin_memory")}
 
 
-def _write(path: str, value: dict[str, Any]) -> None:
+def write_whole(path: str, value: dict[str, Any]) -> None:
     """Whole or not at all: the other side waits for the name."""
     partial = f"{path}.part"
     with open(partial, "w", encoding="utf-8") as file:

@@ -45,7 +45,10 @@ class Agent:
             self.torch["passed_through"] = True
             return
         if self.memory_fraction is not None:
-            memory.cap(torch, self.memory_fraction)
+            try:
+                memory.cap(torch, self.memory_fraction)
+            except Exception as error:
+                guard.fault("memory.cap", error)
         try:
             install(torch, self.tape, self.patches)
         except Exception:
@@ -53,12 +56,13 @@ class Agent:
             raise
         if self.wants_deep:
             self._look_deep(torch)
-        if self.wanted.get("knobs") or self.wanted.get("segments"):
+        if any(self.wanted.get(name) for name in ("knobs", "segments", "parity")):
             self._drive(torch)
 
     def _drive(self, torch: ModuleType) -> None:
         """Put knobs on: a profile's, or those that the front asks for in its trials."""
         from _flatout_agent import drive
+        from _flatout_agent.parity import ParityCourse
         from _flatout_agent.profile import ProfileCourse
         from _flatout_agent.segments import SegmentsCourse
 
@@ -70,7 +74,10 @@ class Agent:
             return
         knobs = dict(self.wanted.get("knobs") or {})
         course: drive.Course
-        if self.wanted.get("segments"):
+        if self.wanted.get("parity"):
+            course = ParityCourse(torch, self.run_dir, self.wanted["parity"])
+            knobs = dict(self.wanted["parity"].get("knobs") or {})
+        elif self.wanted.get("segments"):
             course = SegmentsCourse(torch, self.run_dir)
         else:
             course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)))
@@ -115,25 +122,32 @@ class Agent:
 
     def _tell_of_error(self) -> None:
         torch = sys.modules.get("torch")
-        if torch is not None and not self.torch.get("passed_through"):
+        if torch is None or self.torch.get("passed_through"):
+            return
+        try:
             from _flatout_agent.observe import ending
 
             told = ending.story(torch)
             if told is not None:
                 self.journal.write(told[0], step=self.clock.steps, **told[1])
+        except Exception as error:  # that it ended is still to be told
+            guard.fault("ending", error)
 
     def after_fork(self) -> None:
         """In a forked child: mostly a loader's worker, which stays silent; one that takes steps has its own account."""
-        self.pid = os.getpid()
-        self.forked = True
-        self.told = False
-        self.journal = wire.Journal(self.run_dir, self.pid)
-        self.clock.start_over()
-        self.tape.start_over()
-        self.tape.needs_steps = True
-        self.tape.driver = self.tape.feed = self.tape.epochs = None
-        if self.deep is not None:
-            self.deep.after_fork()
+        parent, self.pid = self.pid, os.getpid()
+        try:
+            self.forked = True
+            self.told = False
+            self.journal = wire.Journal(self.run_dir, self.pid)
+            self.clock.start_over()
+            self.tape.start_over()
+            self.tape.needs_steps = True
+            self.tape.driver = self.tape.feed = self.tape.epochs = None
+            if self.deep is not None:
+                self.deep.after_fork()
+        except Exception:
+            self.pid, self.tape.owner = parent, 0  # not a word: what it would say is the parent's
 
     def _has_no_say(self) -> bool:
         """A loader's worker runs the user's code, not the user's loop; and so does a forked child without a step."""

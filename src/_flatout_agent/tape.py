@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
-
-if TYPE_CHECKING:
-    from _flatout_agent.drive import Driver
-    from _flatout_agent.observe.closely import CloseLook
 
 Call = Callable[..., None]  # of the clock's
 
@@ -30,8 +26,9 @@ class Tape:
     def __init__(self, clock: StepClock, after_reading: Callable[[int], None]) -> None:
         self.clock = clock
         self.after_reading = [after_reading]
-        self.look: CloseLook | None = None  # at the steps for which `sampling` is true
-        self.driver: Driver | None = None  # where knobs are put on
+        self.look: Any = None  # a CloseLook: at the steps for which `sampling` is true
+        self.every_loss: Callable[[Any], None] | None = None  # for the comparison of curves alone
+        self.driver: Any = None  # a Driver, where knobs are put on
         self.feed: Callable[[Any, Any], Any] | None = None  # stands between the script and its loader, if anything does
         self.epochs: Callable[[Any, Any], Any] | None = None
         self.start_over()

@@ -38,11 +38,8 @@ WARM_STEPS = 3
 
 
 READY = "ready.json"  # written by a trial's child once its parts are known
-SEGMENT_VARIABLE = "FLATOUT_SEGMENT"  # the number of the first segment that it is to be asked for
-
-
-def question_name(number: int) -> str:
-    return f"segment-{number}.json"
+LOSSES = "losses.json"  # written by a child that was to train for a loss curve
+QUESTION = "segment.json"  # the segment that is asked for: a new one has another number
 
 
 def answer_name(number: int) -> str:
@@ -64,7 +61,7 @@ def read_job(environ: Any) -> dict[str, Any] | None:
 
 
 def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, **more: Any) -> dict[str, Any]:
-    """`more`: `deep` for the deep look; `knobs` (name -> value) and `knobs_check`; `segments` for trials by the front."""
+    """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check`, `segments` for trials, `parity` for a curve."""
     job = {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}
     return {**job, **{name: value for name, value in more.items() if value}}
 

@@ -7,7 +7,41 @@ from flatout.knobs.catalogue import KNOBS
 
 COMMANDS = {
     "doctor": {"--python", "--json", "--save", "--from", "--verbose", "-v", "--help"},
-    "run": {"--python", "--gpu-id", "--gpu-memory-fraction", "--json", "--quiet", "-q", "--help"},
+    "run": {
+        "--python",
+        "--gpu-id",
+        "--gpu-memory-fraction",
+        "--profile",
+        "--no-profile",
+        "--safe",
+        "--mixed-precision",
+        "--compile",
+        "--workers",
+        "--pin-memory",
+        "--no-pin-memory",
+        "--knob",
+        "--bisect",
+        "--deep",
+        "--json",
+        "--quiet",
+        "-q",
+        "--help",
+    },
+    "tune": {
+        "--python",
+        "--budget",
+        "--steps-planned",
+        "--only",
+        "--skip",
+        "--allow",
+        "--gpu-memory-fraction",
+        "--resume",
+        "--dry-run",
+        "--no-sandbox",
+        "--no-parity",
+        "--json",
+        "--help",
+    },
     "facts": {"--python", "--json", "--help"},
     "explain": {"--help"},
 }
@@ -18,7 +52,12 @@ def test_commands_and_flags():
     assert set(main.flatout.list_commands(context)) == set(COMMANDS)
     for name, flags in COMMANDS.items():
         command = main.flatout.get_command(context, name)
-        names = {flag for parameter in command.get_params(Context(command)) for flag in parameter.opts if flag.startswith("-")}
+        names = {
+            flag
+            for parameter in command.get_params(Context(command))
+            for flag in [*parameter.opts, *parameter.secondary_opts]
+            if flag.startswith("-")
+        }
         assert names == flags, name
 
 
@@ -54,5 +93,7 @@ def test_knobs():
         "non_blocking",
         "device_prefetch",
         "cpu_threads",
+        "gc_policy",
+        "checkpointing",
         "batch_size",
     ]

@@ -18,7 +18,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conftest import QUIET, Ended
+from conftest import QUIET, Ended, torch_version
 
 STYLES = Path(__file__).with_name("styles")
 MARK = "STYLE_OF_TRAINING"  # in the environment of every process of a run: finds those that outlive it
@@ -36,13 +36,14 @@ class Style:
     journals: int = 1  # files: a process that imported torch and took no step leaves one too
     returncode: int = 0
     needs: str = "torch"
+    torch: tuple[int, int] = (2, 0)  # the oldest that has what the script itself uses
 
 
 CASES = {
     "trainer-class": Style("trainer_class.py", 24, 180),
     "timm-like": Style("timm_like.py", 15, 120),
-    "amp-with-skipped-steps": Style("amp_scaler.py", 8, 40),
-    "compiled-model": Style("compiled.py", 16, 60),
+    "amp-with-skipped-steps": Style("amp_scaler.py", 8, 40, torch=(2, 3)),
+    "compiled-model": Style("compiled.py", 16, 60, torch=(2, 1)),
     "scripted-model": Style("scripted.py", 8, 32),
     "accumulation": Style("accumulation.py", 6, 84),
     "gan": Style("gan.py 1", 20, 60),
@@ -66,7 +67,7 @@ CASES = {
     "in-parent-and-child": Style("child_after_training.py", 9, 48, trained=2, journals=2),
     "reentrant-checkpointing": Style("checkpointing.py", 8, 32),
     "own-optimizers": Style("own_optimizers.py", 24, 96),
-    "optimizer-in-backward": Style("in_backward.py", 16, 60),
+    "optimizer-in-backward": Style("in_backward.py", 16, 60, torch=(2, 1)),
     "folds": Style("folds.py", 40, 160),
     "torch-profiler": Style("profiled.py", 8, 32),
     "setprofile": Style("setprofile.py", 12, 48),
@@ -89,6 +90,8 @@ def test_nothing_changes_and_the_counts_are_true(name, tmp_path):
     style = CASES[name]
     if importlib.util.find_spec(style.needs) is None:
         pytest.skip(f"{style.needs} is not installed")  # asked without importing it: that changes the environment
+    if torch_version() < style.torch:
+        pytest.skip(f"the script needs torch {'.'.join(map(str, style.torch))}")
     alone, ours = run_both(style, tmp_path)
 
     assert alone.returncode == style.returncode, alone.stderr

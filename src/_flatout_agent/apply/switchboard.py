@@ -54,6 +54,14 @@ class Switchboard:
             outcomes[name] = self._prove(name) if name in unchanged else self._put_on(name, goal[name])
         return outcomes
 
+    def put_on_again(self, names: tuple[str, ...]) -> None:
+        """The scene has more than when these were put on."""
+        values = {name: self._on[name][0] for name in sorted(self._on, key=_place) if name in names}
+        for name in reversed(list(values)):
+            self._take_off(name)
+        for name, value in values.items():
+            self._put_on(name, value)
+
     def proofs(self) -> dict[str, Outcome]:
         """What was seen of each knob that is on; one that has no effect is said so, with the reason."""
         return {name: self._prove(name) for name in list(self._on)}

@@ -8,6 +8,7 @@ After a graph break it takes every Python frame for one to compile: ours are mar
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from threading import get_ident
 from time import perf_counter_ns
@@ -16,50 +17,81 @@ from typing import Any, Iterator
 
 from _flatout_agent.guard import fault
 from _flatout_agent.imports import after_import
-from _flatout_agent.patch import Patches
-from _flatout_agent.tape import Tape
+from _flatout_agent.patch import Patches, dress
+from _flatout_agent.tape import Call, Tape
 
 
 def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
     def dynamo_arrived(module: Any, _: int) -> None:
-        handler = module.callback_handler
-        began = 0
-
-        def start(*_: Any) -> None:
-            nonlocal began
-            try:
-                _lift(tape, on_tensors)
-                began = perf_counter_ns() if get_ident() == tape.owner else 0
-            except Exception as error:
-                fault("compiling.start", error)
-
-        def end(*_: Any) -> None:
-            nonlocal began
-            try:
-                _put_back(tape, on_tensors)
-                if began:
-                    tape.inside(tape.clock.compiled, perf_counter_ns() - began)
-                    began = 0
-            except Exception as error:
-                fault("compiling.end", error)
-
-        def register() -> None:
-            handler.register_start_callback(start)
-            handler.register_end_callback(end)
-
-        original_clear = handler.clear
-
-        def clear() -> None:  # torch._dynamo.reset() calls it, and means the script's callbacks
-            original_clear()
-            register()
-
-        register()
-        patches.put(handler, "clear", clear)
-        patches.on_take_off(lambda: handler.remove_start_callback(start))
-        patches.on_take_off(lambda: handler.remove_end_callback(end))
+        try:
+            start, end = _boundaries(tape, on_tensors)
+            if hasattr(module, "callback_handler"):
+                _call_back(module.callback_handler, start, end, patches)
+            elif importlib.util.find_spec("torch._dynamo.callback") is None:
+                patches.put(module, "_compile", _between(module._compile, start, end))
+        except Exception:
+            tape.dynamo = True
+            on_tensors.take_off()  # not told when it compiles, we would be in its way
+            raise
 
     after_import("torch._dynamo.callback", dynamo_arrived)
+    after_import("torch._dynamo.convert_frame", dynamo_arrived)  # torch 2.0 to 2.2 has no callbacks
     after_import("torch._dynamo.eval_frame", _run_ours_as_it_is)
+
+
+def _boundaries(tape: Tape, on_tensors: Patches) -> tuple[Call, Call]:
+    began = 0
+
+    def start(*_: Any) -> None:
+        nonlocal began
+        try:
+            _lift(tape, on_tensors)
+            began = perf_counter_ns() if get_ident() == tape.owner else 0
+        except Exception as error:
+            fault("compiling.start", error)
+
+    def end(*_: Any) -> None:
+        nonlocal began
+        try:
+            _put_back(tape, on_tensors)
+            if began:
+                tape.inside(tape.clock.compiled, perf_counter_ns() - began)
+                began = 0
+        except Exception as error:
+            fault("compiling.end", error)
+
+    return start, end
+
+
+def _call_back(handler: Any, start: Call, end: Call, patches: Patches) -> None:
+    def register() -> None:
+        handler.register_start_callback(start)
+        handler.register_end_callback(end)
+
+    original_clear = handler.clear
+
+    def clear() -> None:  # torch._dynamo.reset() calls it, and means the script's callbacks
+        original_clear()
+        try:
+            register()
+        except Exception as error:
+            fault("compiling.clear", error)
+
+    register()
+    patches.put(handler, "clear", clear)
+    patches.on_take_off(lambda: handler.remove_start_callback(start))
+    patches.on_take_off(lambda: handler.remove_end_callback(end))
+
+
+def _between(original: Any, start: Call, end: Call) -> Any:
+    def _compile(*args: Any, **kwargs: Any) -> Any:
+        start()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            end()
+
+    return dress(_compile, original)
 
 
 def _lift(tape: Tape, on_tensors: Patches) -> None:

@@ -41,9 +41,12 @@ class Iterators:
         dataset = getattr(iterator, "_dataset", iterator)  # it stays from epoch to epoch: training or validation
 
         def let_go(reference: Any) -> None:
-            if self.known.get(identity) is reference:
-                del self.known[identity]
-                tape.note((tape.clock.let_go, identity))
+            try:
+                if self.known.get(identity) is reference:
+                    del self.known[identity]
+                    tape.note((tape.clock.let_go, identity))
+            except Exception as error:  # Python would print it between the script's lines
+                fault("loader.let_go", error)
 
         self.known[identity] = ref(iterator, let_go)
         use = tape.clock.loaders.started(loader)
@@ -64,7 +67,10 @@ def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
         try:
             batch = original(self) if tape.feed is None else tape.feed(self, original)
         except BaseException:
-            tape.note((exhausted, began, perf_counter_ns(), id(self)))
+            try:
+                tape.note((exhausted, began, perf_counter_ns(), id(self)))
+            except Exception as error:
+                fault("loader.exhausted", error)
             raise
         try:
             arrived(self, batch, began, perf_counter_ns())

@@ -69,8 +69,12 @@ def _ended_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
 
 
 def compiling_test(torch: Any) -> Any:
-    """What Dynamo folds to True while it traces; torch below 2.1 has no public name for it."""
-    return getattr(torch.compiler, "is_compiling", None) or (lambda: False)
+    """What Dynamo folds to True while it traces; older torch (2.0 to 2.2) has no public name for it."""
+    for owner in (getattr(torch, "compiler", None), torch._utils):
+        test = getattr(owner, "is_compiling", None)
+        if test is not None:
+            return test
+    return lambda: False
 
 
 def _timed_backward(original: Any, tape: Tape, is_compiling: Any) -> Any:
@@ -80,9 +84,14 @@ def _timed_backward(original: Any, tape: Tape, is_compiling: Any) -> Any:
         # Reentrant checkpointing calls it again from inside: the outermost call holds the rest.
         if tape.in_backward or get_ident() != tape.owner or (tape.dynamo and is_compiling()):
             return original(*args, **kwargs)
-        tape.note((began, perf_counter_ns()))
-        if tape.sampling and tape.look is not None:
-            tape.look.mid_step(tape.ticks, args)
+        try:
+            tape.note((began, perf_counter_ns()))
+            if tape.sampling and tape.look is not None:
+                tape.look.mid_step(tape.ticks, args)
+            if tape.every_loss is not None and args:
+                tape.every_loss(args[0])
+        except Exception as error:
+            fault("steps.before_backward", error)
         tape.in_backward = True
         try:
             return original(*args, **kwargs)

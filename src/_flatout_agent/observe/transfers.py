@@ -64,7 +64,12 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
     def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != tape.owner:
             return original(tensor, *args, **kwargs)
-        before = sampler.before() if tape.sampling else None
+        before = None
+        if tape.sampling:
+            try:
+                before = sampler.before()
+            except Exception as error:
+                fault("transfers.before", error)
         began = perf_counter_ns()
         moved = original(tensor, *args, **kwargs)
         try:
@@ -148,17 +153,13 @@ class CopySampler:
         self._spare: list[Any] = []
 
     def before(self) -> Any:
-        try:
-            cuda = self._cuda
-            if not cuda.is_initialized():
-                return None  # a forked child, too: the events of its parent are not its own
-            if cuda.is_current_stream_capturing() or len(self._pending) >= self.MOST_PENDING:
-                self._resolve()
-                return None
-            return self._record()
-        except Exception as error:
-            fault("transfers.before", error)
+        cuda = self._cuda
+        if not cuda.is_initialized():
+            return None  # a forked child, too: the events of its parent are not its own
+        if cuda.is_current_stream_capturing() or len(self._pending) >= self.MOST_PENDING:
+            self._resolve()
             return None
+        return self._record()
 
     def after(self, before: Any, host: int, moved: Any) -> None:
         if moved.device.type != "cuda" or moved.device.index != self._cuda.current_device():

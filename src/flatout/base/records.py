@@ -17,7 +17,21 @@ from msgspec import Struct, field
 
 from flatout.base.errors import RecordError
 
-__all__ = ["Missing", "Record", "Struct", "decode", "dump", "encode", "field", "read", "replace", "write", "write_bytes"]
+__all__ = [
+    "Missing",
+    "Record",
+    "Struct",
+    "convert",
+    "decode",
+    "dump",
+    "encode",
+    "field",
+    "read",
+    "replace",
+    "upgraded",
+    "write",
+    "write_bytes",
+]
 
 
 class Missing(Struct, frozen=True):
@@ -63,15 +77,27 @@ def decode(data: bytes | str, record: type[R], source: str = "") -> R:
         body = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
         raise RecordError("error.record-damaged", source=source, detail=str(error)) from error
+    return convert(upgraded(body, record, source), record, source)
+
+
+def upgraded(body: Any, record: type[Record], source: str = "") -> dict[str, Any]:
+    """A plain tree of the wanted kind as this version writes it."""
     if not isinstance(body, dict) or body.get("kind") != record.KIND:
         found = body.get("kind") if isinstance(body, dict) else None
         raise RecordError("error.record-kind", source=source, wanted=record.KIND, found=found or "?")
     version = body.get("version")
     if not isinstance(version, int) or version > record.VERSION:
         raise RecordError("error.record-newer", source=source, found=version, known=record.VERSION)
+    if version < 1:
+        raise RecordError("error.record-damaged", source=source, detail=f"version {version}")
     while version < record.VERSION:
         body = record.UPGRADES[version](cast("dict[str, Any]", body))
         version += 1
+    return cast("dict[str, Any]", body)
+
+
+def convert(body: dict[str, Any], record: type[R], source: str = "") -> R:
+    """A plain tree, kind and version left out, as the record that it holds."""
     try:
         return msgspec.convert({k: v for k, v in body.items() if k not in _HEAD}, record)
     except msgspec.ValidationError as error:

@@ -46,6 +46,9 @@ class _Translated(click.Command):
     def key(self) -> str:
         return f"command.{self.name}"
 
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _with_values_left_out(self, ctx, args))
+
     def format_help_text(self, ctx: Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
         with formatter.indentation():
@@ -60,11 +63,46 @@ class _Translated(click.Command):
 
 
 class _Option(click.Option):
-    """Its help text is a key of the catalogue."""
+    """Its help text is a key of the catalogue.
+
+    With `takes` the value may be left out: the next word is taken only where `takes` says that it belongs to the option.
+    """
+
+    def __init__(
+        self, *names: Any, takes: Callable[[str], bool] | None = None, otherwise: str | None = None, **settings: Any
+    ) -> None:
+        super().__init__(*names, **settings)
+        self.takes = takes
+        self.otherwise = otherwise
 
     def get_help_record(self, ctx: Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)
         return record and (record[0], words_of(ctx)(f"option.{self.help}"))
+
+
+def _with_values_left_out(command: click.Command, context: Context, words: list[str]) -> list[str]:
+    """click would take whatever follows `--compile` for its value, the script too. Only our own options are looked at."""
+    options = {
+        name: part
+        for part in command.get_params(context)
+        if isinstance(part, click.Option)
+        for name in [*part.opts, *part.secondary_opts]
+    }
+    words, position = list(words), 0
+    while position < len(words) and words[position].startswith("-"):
+        word = words[position]
+        part = options.get(word.partition("=")[0])
+        if part is None:
+            break  # the script's own business begins here
+        position += 1
+        if part.is_flag or part.count or "=" in word:
+            continue
+        following = words[position] if position < len(words) else None
+        if isinstance(part, _Option) and part.takes is not None and (following is None or not part.takes(following)):
+            words[position - 1] = f"{word}={part.otherwise}"
+            continue
+        position += 1
+    return words
 
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ from flatout.cli.commandline import command as make_command
 from flatout.doctor import page, registry
 from flatout.knobs import catalogue
 from flatout.knobs.model import Knob
+from flatout.knobs.values import UNTOUCHED, span
 
 
 @make_command(name="explain")
@@ -41,15 +42,26 @@ def _listing(words: Words) -> str:
 
 
 def _page(knob: Knob, words: Words) -> str:
+    cures = f"{words('knob-page.cures')} {', '.join(words(f'bound.{bound}') for bound in knob.cures)}"
     return "\n".join(
         (
             f"{knob.name}: {words(f'knob.{knob.name}.what')}",
             "",
             words(f"knob.{knob.name}.why"),
             "",
+            f"{words('knob-page.traps')} {words(f'knob.{knob.name}.traps')}",
+            "",
             f"{words('knob-page.values')} {', '.join(knob.domain)} ({words('knob-page.default')} {knob.default})",
             f"{words('knob-page.numerics')} {knob.numerics} ({words(f'numerics.{knob.numerics}')})",
             f"{words('knob-page.switch')} {knob.switch} ({words(f'switch.{knob.switch}')})",
-            f"{words('knob-page.cures')} {', '.join(words(f'bound.{bound}') for bound in knob.cures)}",
+            *([cures] if knob.cures else []),
+            *([_trial(knob, words)] if knob.name != "batch_size" else []),
         )
     )
+
+
+def _trial(knob: Knob, words: Words) -> str:
+    """The command that turns it, with a value that does something."""
+    limits = span(knob)
+    value = str(min(max(limits[0], 4), limits[1])) if limits else next(v for v in knob.domain if v not in UNTOUCHED)
+    return f"{words('knob-page.try')} flatout run --knob {knob.name}={value} train.py"

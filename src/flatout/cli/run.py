@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flatout.base import records
 from flatout.base.clock import SystemClock
-from flatout.base.errors import UsageError
+from flatout.base.errors import FlatoutError, UsageError
 from flatout.base.words import Words
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of
 from flatout.cli.commandline import command as make_command
+from flatout.cli.knob_flags import asked as asked_knobs
+from flatout.cli.knob_flags import knob_options
+from flatout.cli.knob_flags import sentences as knob_sentences
 from flatout.launch import child, environment, folder, interpreter, target
-from flatout.launch.run import Finished, run_observed, run_plain
+from flatout.launch.run import Finished, Wanted, run_observed, run_plain
+from flatout.launch.settings import check_flags, settle
 
 if TYPE_CHECKING:
     from flatout.measure.model import Summary
@@ -25,18 +30,25 @@ if TYPE_CHECKING:
 @option("--python", metavar="PATH", help="python")
 @option("--gpu-id", metavar="ID", help="gpu-id")
 @option("--gpu-memory-fraction", type=float, metavar="SHARE", help="gpu-memory-fraction")
+@knob_options
+@option("--bisect", is_flag=True, help="run-bisect")
+@option("--deep", is_flag=True, help="run-deep")
 @option("--json", "as_json", is_flag=True, help="run-json")
 @option("--quiet", "-q", is_flag=True, help="run-quiet")
 @argument("script", nargs=-1, type=UNPROCESSED, required=True, metavar="SCRIPT [ARGS]...")
 @pass_context
 def command(
     context: Context,
+    /,
     python: str | None,
     gpu_id: str | None,
     gpu_memory_fraction: float | None,
+    bisect: bool,
+    deep: bool,
     as_json: bool,
     quiet: bool,
     script: tuple[str, ...],
+    **knob_flags: Any,
 ) -> None:
     if gpu_memory_fraction is not None and not 0 < gpu_memory_fraction <= 1:
         raise UsageError("error.memory-fraction", value=gpu_memory_fraction)
@@ -45,24 +57,51 @@ def command(
     if environment.switched_off(os.environ):
         sys.exit(child.end_like(run_plain(line, os.environ)))
     words = words_of(context)
+    asked = asked_knobs(knob_flags)
+    observing = {"--deep": deep, "--bisect": bisect, "--gpu-memory-fraction": gpu_memory_fraction is not None}
+    check_flags(asked, [flag for flag, given in observing.items() if given])
     environ = {**os.environ, **_asked_device(gpu_id, words)}
+    if asked.safe:
+        sys.exit(child.end_like(run_plain(line, environ)))
+    settings = settle(asked, script, path, os.environ, gpu_id)
+    if bisect and not settings.for_the_agent:
+        raise UsageError("error.bisect-without-knobs")
+    for sentence in knob_sentences(settings, words):
+        _say(sentence)
+    wanted = Wanted(memory_fraction=gpu_memory_fraction, deep=deep, settings=settings)
     with child.Ending() as ending:
         try:
-            finished = run_observed(line, environ, SystemClock(), gpu_memory_fraction, ending.hold)
+            finished = run_observed(line, environ, SystemClock(), wanted, ending.hold)
         except folder.NoPlaceForRecordsError as error:
             _say(words("error.runs-unobserved", detail=error.params["detail"]))
+            if settings.values:
+                _say(words("error.runs-without-knobs"))
             sys.exit(child.end_like(run_plain(line, environ)))
         try:
             _tell(finished, path, words, as_json, quiet)
         except (Exception, SystemExit) as error:
             # Our own trouble at the end never changes how the script ended; rich exits where nobody reads any more.
             _say(words("error.no-summary", detail=f"{type(error).__name__}: {error}"))
+    if bisect:
+        _bisect(finished, wanted, environ, words)
     sys.exit(child.end_like(finished.returncode))
 
 
 def _say(sentence: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # the terminal may be gone
         print(f"flatout: {sentence}", file=sys.stderr)
+
+
+def _bisect(finished: Finished, wanted: Wanted, environ: Mapping[str, str], words: Words) -> None:
+    """Which knob the script fails under, found by running it again; it ends as it ended the first time."""
+    from flatout.launch import bisect
+
+    try:
+        found = bisect.search(finished, wanted, environ, lambda count: _say(words("bisect.run", count=count)))
+        knobs = words("run.comma").join(f"{name}={value}" for name, value in found.knobs.items())
+        _say(words(f"bisect.{found.verdict}", knobs=knobs, runs=found.runs, folder=found.folder))
+    except (FlatoutError, OSError) as error:
+        _say(words("bisect.broke-off", detail=str(error)))
 
 
 def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:

@@ -103,6 +103,13 @@ class Screen:
             self.stream.write(report.progress(now, self.words)[:100])
             self.stream.flush()
 
+    def hint(self, sentence: str) -> None:
+        """Only where it can be wiped away again."""
+        self._wipe()
+        if self._live:
+            self.stream.write(sentence[:100])
+            self.stream.flush()
+
     def show(self, renderable: Any) -> None:
         from flatout.report.terminal import show
 
@@ -150,7 +157,25 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     end = session.run(trials, screen.watch)
     trials.stop()
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
+    if end.profile and not asked["no_parity"]:
+        end = _through_the_gate(end, trials, place, screen)
     return _conclude(end, ready, place, line, asked, screen)
+
+
+def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finished:
+    """What changes the rounding is kept only if the training learns the same; "unknown" is said, and kept back."""
+    from flatout.measure.parity import Verdict
+    from flatout.tune.parity import Gate
+
+    gate = Gate(trials.curve, lambda what: screen.hint(screen.words("tune.parity-running", what=what)))
+    knobs, parity, taken = gate.repaired(end.profile)
+    records.write_bytes(place / "parity.json", records.encode(parity))
+    shown = {name: "?" if value is None else f"{value:.4g}" for name, value in
+             (("difference", parity.difference), ("upper", parity.upper), ("margin", parity.margin))}  # fmt: skip
+    screen.say(screen.words(f"tune.parity-{parity.verdict}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **shown))
+    if taken:
+        screen.say(screen.words("tune.parity-taken-out", knobs=", ".join(taken)))
+    return records.replace(end, profile=knobs if parity.verdict is Verdict.PASS else {})
 
 
 def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Screen) -> int:

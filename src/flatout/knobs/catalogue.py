@@ -42,7 +42,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="compile",
-        domain=("no", "default", "reduce-overhead", "max-autotune"),
+        domain=("no", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
         default="no",
         numerics=Numerics.TOLERANCE,
         switch=Switch.HOT,
@@ -85,6 +85,9 @@ KNOBS: tuple[Knob, ...] = (
         switch=Switch.HOT,
         cures=(Bound.INPUT,),
     ),
+    Knob(name="gc_policy", domain=ON_OFF, default="off", numerics=Numerics.EXACT, switch=Switch.HOT, cures=(Bound.LAUNCH,)),
+    # Cures no bound: it takes memory down, and time up.
+    Knob(name="checkpointing", domain=ON_OFF, default="off", numerics=Numerics.EXACT, switch=Switch.HOT, cures=()),
     Knob(
         name="batch_size",
         domain=("1..65536",),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
-from flatout.base.records import Struct
+from flatout.base.records import Struct, field
 
 
 class Numerics(StrEnum):
@@ -40,3 +41,25 @@ class Knob(Struct, frozen=True, kw_only=True):
     numerics: Numerics  # at worst; the agent may find a milder class for a given script
     switch: Switch
     cures: tuple[Bound, ...]
+
+
+class Came(StrEnum):
+    """What came of a knob in a run."""
+
+    APPLIED = "applied"  # and its effect was seen
+    UNPROVED = "unproved"  # put on, but the run ended before its effect could be seen
+    REFUSED = "refused"  # not applied, or without effect
+    ALREADY = "already"  # so in the script
+    TAKEN_BACK = "taken-back"
+
+
+class KnobUse(Struct, kw_only=True):
+    """One knob of a run: what was wanted, by whom, and what came of it (`outcome.<code>` in the catalogue of words)."""
+
+    name: str
+    value: str
+    source: str  # flag, profile
+    came: Came
+    code: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+    numerics: str = ""  # as found for this script; empty where it was not put on

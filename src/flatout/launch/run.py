@@ -12,6 +12,7 @@ from flatout.base import records
 from flatout.base.clock import Clock
 from flatout.base.records import Struct, field
 from flatout.launch import child, environment, folder, journals
+from flatout.launch.settings import Settings
 from flatout.launch.watcher import Watcher
 from flatout.machine.model import Gpu
 from flatout.machine.run_look import GpuDuring, HostStrain
@@ -30,6 +31,21 @@ class Finished(Struct, kw_only=True):
     gpus_before: list[Gpu] = field(default_factory=list)
     gpus_during: list[GpuDuring] = field(default_factory=list)
     host: HostStrain = field(default_factory=HostStrain)
+    deep: bool = False  # asked for
+    settings: Settings = field(default_factory=Settings)
+
+
+class Wanted(Struct, kw_only=True):
+    """What the agent is to do beside watching."""
+
+    memory_fraction: float | None = None
+    deep: bool = False
+    settings: Settings = field(default_factory=Settings)
+
+    def job(self, place: Path, started: float) -> dict[str, Any]:
+        job = wire.new_job(str(place), started, self.memory_fraction, deep=self.deep, knobs=self.settings.for_the_agent)
+        # Said even where it is False: the agent checks unless it is told otherwise.
+        return {**job, "knobs_check": self.settings.check} if "knobs" in job else job
 
 
 def run_plain(command: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -41,14 +57,15 @@ def run_observed(
     command: Sequence[str],
     environ: Mapping[str, str],
     clock: Clock,
-    memory_fraction: float | None = None,
+    wanted: Wanted | None = None,
     ended: Callable[[], None] = lambda: None,
 ) -> Finished:
     """`ended` is called the moment the child is gone, before anything is read or written."""
     started = clock.wall()
     run_id, place = folder.new_run(Path.cwd(), started)
+    wanted = wanted or Wanted()
     job = place / "job.json"
-    records.write_bytes(job, records.encode(wire.new_job(str(place), started, memory_fraction)))
+    records.write_bytes(job, records.encode(wanted.job(place, started)))
     watcher = Watcher()
     # The wall clock is for dates and may be set meanwhile; what took how long is told by the other one.
     began = clock.monotonic()
@@ -66,6 +83,8 @@ def run_observed(
         gpus_before=watcher.before,
         gpus_during=watcher.during,
         host=watcher.host,
+        deep=wanted.deep,
+        settings=wanted.settings,
     )
 
 

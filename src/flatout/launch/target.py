@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from flatout.base.errors import UsageError
 
@@ -26,3 +27,29 @@ def command_line(python: str, words: Sequence[str]) -> list[str]:
     if found is None:
         raise UsageError("error.script-not-found", script=first)
     return [found, *rest]
+
+
+def script_file(words: Sequence[str]) -> Path | None:
+    """The file that trains, as far as the words tell: the script, the module's own, or the first one behind a launcher."""
+    for position, word in enumerate(words):
+        if word == "-m" and position + 1 < len(words):
+            return _module_file(words[position + 1])
+        path = Path(word)
+        if path.suffix == ".py" and path.is_file():
+            return path
+        if position == 0 and (path / "__main__.py").is_file():
+            return path / "__main__.py"
+    return None
+
+
+def _module_file(name: str) -> Path | None:
+    """Of a module below the working folder; one that is installed is nobody's script."""
+    place = Path(*name.split("."))
+    candidates = (place.with_name(f"{place.name}.py"), place / "__main__.py")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def home(words: Sequence[str]) -> Path:
+    """The folder of the script; modules and launchers without one belong to the working folder."""
+    path = None if "-m" in words else script_file(words)
+    return path.parent if path is not None else Path()

@@ -34,34 +34,35 @@ TAIL = 4000
 class TrialChild:
     """One started script, asked for segments by files in `folder`."""
 
-    def __init__(
-        self, command: Sequence[str], environ: Mapping[str, str], folder: Path, first: int, early: Mapping[str, str], **job: Any
-    ) -> None:
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path, **job: Any) -> None:
+        """`job`: what is wanted of the agent, as `wire.new_job` takes it."""
         self.folder = folder
         folder.mkdir(parents=True)
         started = time.time()
         path = folder / "job.json"
-        wanted = wire.new_job(str(folder), started, segments=True, knobs=dict(early), **job)
+        wanted = wire.new_job(str(folder), started, **job)
         records.write_bytes(path, records.encode(wanted))
         self._output: BinaryIO = (folder / "output.txt").open("wb")
         self.process = subprocess.Popen(
             command,
-            env={**environment.injected(environ, path), **QUIET, wire.SEGMENT_VARIABLE: str(first)},
+            env={**environment.injected(environ, path), **QUIET},
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
 
-    def ask(self, number: int, segment: Mapping[str, Any]) -> None:
-        path = self.folder / wire.question_name(number)
-        records.write_bytes(path, records.encode(dict(segment)))
+    def ask(self, segment: Mapping[str, Any]) -> None:
+        records.write_bytes(self.folder / wire.QUESTION, records.encode(dict(segment)))
 
     def answer(self, number: int) -> dict[str, Any] | None:
         return self._read(wire.answer_name(number))
 
     def ready(self) -> dict[str, Any] | None:
         return self._read(wire.READY)
+
+    def losses(self) -> dict[str, Any] | None:
+        return self._read(wire.LOSSES)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name

@@ -6,8 +6,10 @@ from typing import Any
 
 from _flatout_agent.wire import PHASES, TRAINING_PHASES, WARM_STEPS
 from flatout.base.records import Missing, Struct, field
+from flatout.machine.deep_look import DeepLook
 from flatout.machine.run_look import DeviceLook, DeviceMix, LoaderUse, Losses, OutOfMemory
 from flatout.measure import bound, readings
+from flatout.measure import deep as deep_readings
 from flatout.measure.bound import Bottleneck
 from flatout.measure.model import Note, TorchBuild
 
@@ -42,6 +44,7 @@ class ProcessStory(Struct, kw_only=True):
     passed_through: bool
     loaders: list[LoaderUse]
     faults: list[str]
+    deep: list[Line] = field(default_factory=list)  # its lines of the deep look
 
 
 class Attribution(Struct, kw_only=True):
@@ -64,6 +67,8 @@ class Attribution(Struct, kw_only=True):
     losses: Losses = field(default_factory=Losses)
     out_of_memory: OutOfMemory | None = None
     device_mix: DeviceMix | None = None
+    deep: DeepLook = field(default_factory=DeepLook)
+    samples_per_step: float | Missing = field(default_factory=lambda: Missing("no-batches"))
 
 
 def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
@@ -95,6 +100,8 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         # Any process may have stopped the run: the rank that ran out of memory is not always the one that leads.
         out_of_memory=next((story.out_of_memory for story in stories if story.out_of_memory), None),
         device_mix=next((story.device_mix for story in stories if story.device_mix), None),
+        deep=deep_readings.read(lead.deep, [line for lines in journals for line in deep_readings.lines_of(lines)]),
+        samples_per_step=samples / lead.steps if samples and lead.steps else Missing("no-batches"),
     )
 
 
@@ -111,6 +118,7 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
     # No torch optimizer stepped, or a compiled one, which no hook sees: the backward passes are the clock.
     steps = stepped or last.get("backwards", 0)
     rate, step_s, warmup = _steady(steps, last, phases)
+    deep = deep_readings.lines_of(lines)
     steady = _without_warm_up(phases, last, sampled) if warmup else phases
     return ProcessStory(
         pid=int(head["pid"]),
@@ -127,7 +135,7 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         warmup_steps=warmup,
         steady=steady,
         tokens_per_s=_tokens_per_s(last, phases),
-        device=readings.device_of(last),
+        device=readings.device_of({**last, **deep_readings.for_device(deep)}),
         losses=readings.losses_of(last),
         out_of_memory=readings.out_of_memory(lines),
         device_mix=readings.device_mix(lines),
@@ -136,6 +144,7 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         passed_through=bool(torch.get("passed_through")),
         loaders=[_loader(entry) for entry in last.get("loaders") or []],
         faults=[f"{line.get('where')}: {line.get('text')}" for line in lines if line.get("kind") == "fault"],
+        deep=deep,
     )
 
 

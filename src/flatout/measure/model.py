@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 from _flatout_agent.wire import TRAINING_PHASES
 from flatout.base.records import Missing, Record, Struct, field
+from flatout.knobs.model import KnobUse
+from flatout.machine.deep_look import DeepLook
 from flatout.machine.model import Machine
 from flatout.machine.run_look import DeviceLook, DeviceMix, GpuChange, HostStrain, LoaderUse, Losses, OutOfMemory
 
@@ -58,6 +60,8 @@ class Summary(Record):
     host: HostStrain = field(default_factory=HostStrain)
     out_of_memory: OutOfMemory | None = None
     device_mix: DeviceMix | None = None
+    knobs: list[KnobUse] = field(default_factory=list)  # that were wanted, and what came of each
+    deep: DeepLook | None = None  # where it was asked for
 
     @property
     def training_s(self) -> float:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.launch.run import Finished
+from flatout.machine import cards
+from flatout.machine.deep_look import DeepLook
 from flatout.machine.model import Interpreter, Machine
 from flatout.machine.run_look import LoaderUse, OutOfMemory
-from flatout.measure.attribution import attribute
+from flatout.measure import knob_use
+from flatout.measure.attribution import Attribution, attribute
+from flatout.measure.ceilings import ceilings, undisturbed
 from flatout.measure.fitting import fitting_batch, next_command
 from flatout.measure.gpu_state import compare
 from flatout.measure.model import Note, Summary, TorchBuild
@@ -42,7 +46,19 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         host=finished.host,
         out_of_memory=_with_way_out(told.out_of_memory, finished.command, told.loaders),
         device_mix=told.device_mix,
+        knobs=knob_use.uses(finished.settings, finished.journals),
+        deep=_deep(told, machine) if finished.deep else None,
     )
+
+
+def _deep(told: Attribution, machine: Machine) -> DeepLook:
+    deep = told.deep
+    if not told.steps:
+        deep.refused.setdefault("none", "no-steps")
+    card = cards.find(deep.device) if isinstance(deep.device, str) else None
+    step_s = undisturbed(told.step_s, told.steps - told.warmup_steps, deep.cost_s)
+    deep.ceilings = ceilings(deep, machine.processor.usable, told.samples_per_step, step_s, card)
+    return deep
 
 
 def _with_way_out(told: OutOfMemory | None, command: list[str], loaders: list[LoaderUse]) -> OutOfMemory | None:

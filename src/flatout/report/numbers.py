@@ -29,5 +29,13 @@ def count(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def scaled(value: float) -> str:
+    """2048 as 2.05 k, 3.2e12 as 3.2 T: a unit is to follow."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {prefix}"
+    return f"{value:.3g} "
+
+
 def gibibytes(value: float) -> str:
     return f"{value / 2**30:.1f} GiB"

@@ -45,7 +45,7 @@ def make(ready: Mapping[str, Any], usable_cores: float, **limits: Any) -> Plan:
         worker_cap=max(1, int(usable_cores)),
         workers=int(ready.get("workers") or 0),
         batch_size=ready.get("batch_size"),
-        timed_s=0.5 if on_gpu else 1.0,
+        timed_s=0.5,
         warm_steps=4 if on_gpu else 3,
         **limits,
     )

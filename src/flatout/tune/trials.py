@@ -45,6 +45,7 @@ class Trials:
         self._child: TrialChild | None = None
         self._early: Values = {}
         self._children = 0
+        self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.said = ""  # the end of what a child printed that died
 
@@ -64,7 +65,7 @@ class Trials:
 
     def look(self) -> dict[str, Any] | None:
         """A first child until its parts are known; None where it never comes to a step."""
-        self._start({}, 0)
+        self._start({})
         child = self._child
         assert child is not None
         self._wait(child, child.ready)
@@ -77,14 +78,15 @@ class Trials:
     def carry_out(self, segment: Segment) -> SegmentResult:
         began = self._clock.monotonic()
         early = {name: value for name, value in segment.knobs.items() if _is_early(name)}
-        if segment.restart or early != self._early:
+        if early != self._early or (segment.restart and not self._unused):
             self.stop()
         for _ in range(MOST_ENDINGS):
             if self._child is None:
-                self._start(early, segment.id)
+                self._start(early)
             child = self._child
             assert child is not None
-            child.ask(segment.id, dump(segment))
+            self._unused = False
+            child.ask(dump(segment))
             number = segment.id
             ended = self._wait(child, lambda child=child, number=number: child.answer(number))
             answer = child.answer(segment.id)
@@ -99,15 +101,33 @@ class Trials:
                 return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began)
         return SegmentResult(id=segment.id, status=Status.ENDED, took_s=self._clock.monotonic() - began)
 
-    def _start(self, early: Values, first: int) -> None:
+    def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
+        """The losses of so many steps in a fresh child; None where it does not come to its end."""
+        self.stop()
         self._children += 1
+        self._child = child = TrialChild(
+            self._sandbox.wrap(self._command),
+            self._environ,
+            self._place / str(self._children),
+            parity={"knobs": dict(knobs), "steps": steps, "seed": seed},
+            memory_fraction=self._memory_fraction,
+        )
+        self._wait(child, child.losses)
+        told = child.losses()
+        self.said = child.said()
+        self.stop()
+        return [float(loss) for loss in told["losses"]] if told else None
+
+    def _start(self, early: Values) -> None:
+        self._children += 1
+        self._unused = True
         self._early = dict(early)
         self._child = TrialChild(
             self._sandbox.wrap(self._command),
             self._environ,
             self._place / str(self._children),
-            first,
-            early,
+            segments=True,
+            knobs=dict(early),
             memory_fraction=self._memory_fraction,
         )
 

@@ -1,0 +1,73 @@
+"""A short training for the comparison of loss curves: plain or with knobs, every loss kept, another seed if asked."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+from _flatout_agent.drive import Course, Driver, Parent, told
+from _flatout_agent.segments import write_whole
+from _flatout_agent.wire import LOSSES
+
+HELD = 64  # losses that may wait on the device before they are read
+
+
+class ParityCourse(Course):
+    """Puts its knobs on as a profile would, and ends the process when enough steps are done."""
+
+    def __init__(self, torch: Any, folder: str, wanted: dict[str, Any]) -> None:
+        self._torch = torch
+        self._folder = folder
+        self._knobs = dict(wanted.get("knobs") or {})
+        self._steps = int(wanted["steps"])
+        self._parent = Parent()
+        self._waiting: list[Any] = []
+        self._losses: list[float] = []
+        self._outcomes: dict[str, Any] = {}
+        offset_seeds(torch, int(wanted.get("seed", 0)))
+
+    def prepare(self, driver: Driver) -> None:
+        driver.tape.every_loss = self._keep
+
+    def begin(self, driver: Driver) -> None:
+        self._outcomes = told(driver.board.set(self._knobs)) if self._knobs else {}
+
+    def stepped(self, driver: Driver, now: int) -> bool:
+        self._parent.end_if_gone()
+        if len(self._losses) + len(self._waiting) >= self._steps:
+            self.finish(driver)
+            os._exit(0)
+        return True
+
+    def finish(self, driver: Driver) -> None:
+        self._read()
+        proofs = told(driver.board.proofs())
+        result = {"losses": self._losses, "outcomes": self._outcomes, "proofs": proofs}
+        write_whole(os.path.join(self._folder, LOSSES), result)
+
+    def _keep(self, loss: Any) -> None:
+        if isinstance(loss, self._torch.Tensor) and loss.numel() == 1:
+            self._waiting.append(loss.detach())
+            if len(self._waiting) >= HELD:
+                self._read()
+
+    def _read(self) -> None:
+        self._losses += [float(loss) for loss in self._waiting]
+        self._waiting = []
+
+
+def offset_seeds(torch: Any, offset: int) -> None:
+    """The script seeds as it likes; each comparison seeds by so much more. What it does not seed stays random."""
+    if not offset:
+        return
+    original, plain = torch.manual_seed, random.seed
+
+    def manual_seed(seed: Any) -> Any:
+        return original(int(seed) + offset)
+
+    def seed(a: Any = None, version: int = 2) -> None:
+        plain(a + offset if isinstance(a, int) else a, version)
+
+    torch.manual_seed = torch.random.manual_seed = manual_seed
+    random.seed = seed

@@ -1,0 +1,101 @@
+"""`flatout.toml`: a profile as people read and edit it. What cannot be meant is said in one sentence, never guessed at."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from flatout.base import records
+from flatout.base.errors import RecordError, UsageError
+from flatout.knobs import catalogue, toml_text, values
+from flatout.knobs.profile import KIND, Fingerprint, Profile, Provenance
+
+NAME = "flatout.toml"
+
+HEAD = """\
+# Settings of one training script for one machine. `flatout run` finds them beside the script and puts them on;
+# its flags win over them, and --no-profile leaves them out. `flatout explain NAME` has the page of each knob.
+"""
+
+# The sections and their keys: a misspelt one is named rather than passed over.
+SECTIONS = {"provenance": Provenance.__struct_fields__, "fingerprint": Fingerprint.__struct_fields__}
+TOP = ("kind", "version", "knobs", *SECTIONS)
+
+
+def read(path: Path) -> Profile:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("error.cannot-read", path=str(path), detail=getattr(error, "strerror", None) or str(error)) from error
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str) -> Profile:
+    try:
+        tree = tomllib.loads(text.removeprefix("\ufeff"))  # Windows editors put a mark before the first line
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("error.profile-syntax", path=source, detail=str(error)) from error
+    # A profile written by hand says neither; one of a newer flatout says what this one cannot know.
+    tree = {"kind": KIND, "version": Profile.VERSION, **tree}
+    try:
+        tree = records.upgraded(tree, Profile, source)
+        _check_names(tree, source)
+        knobs = _knobs(tree.pop("knobs", {}), source)
+        return records.replace(records.convert(tree, Profile, source), knobs=knobs)
+    except RecordError as error:
+        raise UsageError(error.key, **error.params) from error
+
+
+def _check_names(tree: dict[str, Any], source: str) -> None:
+    for name in tree:
+        _check_name(name, TOP, source, "")
+    for section, keys in SECTIONS.items():
+        part = tree.get(section, {})
+        for name in part if isinstance(part, dict) else ():
+            _check_name(name, keys, source, f"{section}.")
+
+
+def _check_name(name: str, allowed: tuple[str, ...], source: str, section: str) -> None:
+    if name in allowed:
+        return
+    near = difflib.get_close_matches(name, allowed, n=1)
+    # A knob outside its table is the commonest slip of all.
+    meant = f"{section}{near[0]}" if near else f"knobs.{name}" if catalogue.find(name) else ""
+    key = "error.profile-key-near" if meant else "error.profile-key"
+    raise UsageError(key, path=source, name=f"{section}{name}", near=meant)
+
+
+def _knobs(table: object, source: str) -> dict[str, str]:
+    if not isinstance(table, dict):
+        raise UsageError("error.profile-no-table", path=source, name="knobs")
+    found: dict[str, str] = {}
+    for name, written in table.items():
+        knob = values.known(name, source)
+        if not isinstance(written, values.Written):
+            raise UsageError("error.knob-no-value", where=source, name=name, values=", ".join(knob.domain))
+        found[knob.name] = values.meant(knob, written, source)
+    values.check_together(found, source)
+    return found
+
+
+def text_of(profile: Profile) -> str:
+    head: dict[str, toml_text.Value] = {"kind": profile.KIND, "version": profile.VERSION}
+    parts = [HEAD + toml_text.table("", head), toml_text.table("knobs", _as_people_write(profile.knobs))]
+    for name in SECTIONS:
+        known = {key: value for key, value in records.dump(getattr(profile, name)).items() if value not in (None, "", [])}
+        parts += [toml_text.table(name, known)] if known else []
+    return "\n".join(parts)
+
+
+def _as_people_write(knobs: dict[str, str]) -> dict[str, toml_text.Value]:
+    """`workers = 8` and `pin_memory = true`; words stay words."""
+    found: dict[str, toml_text.Value] = {}
+    for name, value in knobs.items():
+        found[name] = value == "on" if value in catalogue.ON_OFF else int(value) if value.isdecimal() else value
+    return found
+
+
+def write(path: Path, profile: Profile) -> None:
+    records.write_bytes(path, text_of(profile).encode("utf-8"))

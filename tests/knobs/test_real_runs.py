@@ -1,0 +1,53 @@
+"""Knobs on a real script, end to end: from the flag or the profile to the agent, and back to the table."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+TRAIN = """
+import os, sys, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(2)
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+loader = DataLoader(TensorDataset(torch.randn(320, 16), torch.randn(320, 1)), batch_size=16, shuffle=True)
+for epoch in range(4):
+    for x, y in loader:
+        if os.environ.get("FRAGILE") and torch.get_num_threads() == 1:
+            raise RuntimeError("one thread is not enough")
+        optimizer.zero_grad()
+        nn.functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+print("threads", torch.get_num_threads())
+"""
+
+
+def test_flags_are_put_on_and_proved(flatout, script):
+    ended = flatout("run", "--knob", "cpu_threads=1", "--knob", "gc_policy=on", "--pin-memory", script(TRAIN))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == b"threads 1\n"
+    said = " ".join(ended.stderr.split())
+    assert "cpu_threads=1 applied (1 threads; rounding differs" in said
+    assert "gc_policy=on applied (" in said
+    assert "pin_memory=on not applied: the model is not on a CUDA device" in said
+    assert [use["came"] for use in ended.summary["knobs"]] == ["refused", "applied", "applied"]
+
+
+def test_a_profile_is_put_on_too(flatout, script, tmp_path):
+    (tmp_path / "flatout.toml").write_text("[knobs]\ncpu_threads = 1\n")
+    ended = flatout("run", script(TRAIN))
+    assert ended.returncode == 0, ended.stderr
+    (use,) = ended.summary["knobs"]
+    # Whether it is faster is the machine's affair: what is slower is taken back, and then the script has its own again.
+    assert (use["came"], ended.stdout) in {("applied", b"threads 1\n"), ("taken-back", b"threads 2\n")}
+    assert use["source"] == "profile"
+
+
+def test_the_guilty_knob_of_a_real_crash(flatout, script):
+    flags = ["--knob", "cpu_threads=1", "--knob", "gc_policy=on", "--knob", "workers=1", "--pin-memory"]
+    ended = flatout("run", "-q", "--bisect", *flags, script(TRAIN), env={"FRAGILE": "1"})
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("flatout: the script fails under cpu_threads=1, and works without (")
