@@ -38,6 +38,7 @@ class Tape:
         self.in_backward = False
         self.dynamo = False  # whether torch.compile has been at work: only then it may be tracing a hook
         self.ticks = 0  # optimizer steps taken, of whatever optimizer
+        self.unstepped = 0  # batches that came since
         self.sampling = False  # whether this step is looked at closely
         self.due = 0
         self.needs_steps = False  # backward passes alone do not make it a training that is told of
@@ -67,6 +68,7 @@ class Tape:
     def tick(self, now: int) -> None:
         """An optimizer has stepped."""
         self.ticks = ticks = self.ticks + 1
+        self.unstepped = 0
         self.sampling = not ticks & (EARLY if ticks < EARLY_TICKS else LATE)
         if now >= self.due:
             self.read(now)

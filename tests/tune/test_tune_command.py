@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Sleepy(Dataset):
     def __len__(self):
-        return 4000
+        return int(os.environ.get("SLEEPY_SAMPLES", "4000"))
     def __getitem__(self, index):
         time.sleep(0.004)
         return torch.full((8,), float(index % 7)), index % 3
@@ -58,23 +58,6 @@ def untouched(folder):
     assert sorted(os.listdir(folder / "out")) == ["precious.pt"]
 
 
-@pytest.mark.alone
-def test_what_helps_is_kept_and_nothing_is_touched(place, flatout, tmp_path):
-    ended = flatout("tune", "--budget", "40s", "--only", "workers", "--json", place, "3", timeout=150)
-    assert ended.returncode == 0, ended.stderr
-    end = json.loads(ended.stdout)
-    assert end["ending"] == "tuned", ended.stderr
-    assert int(end["profile"]["workers"]) >= 2
-    assert end["lower"] > 1.2
-    assert end["final"] > 1.2 * end["baseline"]
-    assert "workers" in ended.stderr
-    profile = (tmp_path / "flatout.toml").read_text(encoding="utf-8")
-    assert "workers = " in profile
-    untouched(tmp_path)
-    run = flatout("run", place, "1")
-    assert run.returncode == 0, run.stderr
-
-
 def test_a_script_without_steps_is_told_in_one_sentence(flatout, script):
     ended = flatout("tune", "--budget", "20s", script("import torch\nprint('nothing to train')\n"))
     assert ended.returncode == 1
@@ -104,22 +87,28 @@ def test_wrong_usage_is_one_sentence(arguments, words, flatout, script):
 
 
 @pytest.mark.alone
-def test_killed_and_resumed(place, flatout, tmp_path):
+def test_killed_and_resumed_what_helps_is_kept_and_nothing_is_touched(place, flatout, tmp_path):
     """kill -9 of the front: its child goes too, and the search goes on where it was."""
-    command = [sys.executable, "-m", "flatout", "tune", "--budget", "40s", "--only", "workers", str(place), "3"]
+    command = [sys.executable, "-m", "flatout", "tune", "--budget", "45s", "--only", "workers", str(place), "3"]
     first = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **QUIET}, stderr=subprocess.DEVNULL)
-    journal = wait_for_segments(tmp_path, 4)
+    journal = wait_for_segments(tmp_path, 3)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    kept = journal.read_text(encoding="ascii").count('"result":{')
     ended = flatout("tune", "--resume", journal.parent, "--json", place, "3", timeout=150)
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["ending"] == "tuned", ended.stderr
-    assert kept >= 4
+    end = json.loads(ended.stdout)
+    assert end["ending"] == "tuned", ended.stderr
+    assert int(end["profile"]["workers"]) >= 2
+    assert end["lower"] > 1.2, ended.stderr
+    assert "workers" in ended.stderr
     lines = [json.loads(line) for line in journal.read_text(encoding="ascii").splitlines()]
     numbers = [line["result"]["id"] for line in lines if line.get("result")]
-    assert numbers == sorted(set(numbers))
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert "workers = " in (tmp_path / "flatout.toml").read_text(encoding="utf-8")
     untouched(tmp_path)
+    run = flatout("run", "--json", place, "1", env={"SLEEPY_SAMPLES": "800"})
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stderr[run.stderr.index("{") :])["knobs"], run.stderr
 
 
 def wait_for_segments(folder, count, seconds=90):

@@ -92,6 +92,7 @@ def _arrived(tape: Tape, iterators: Iterators) -> Any:
         except Exception:
             size = size_of(batch)
         tape.note((fetched, began, ended, size, id(iterator)))
+        tape.unstepped += 1
         if len(tape.lines) > MOST_LINES:
             tape.tell()
         if tape.sampling and tape.look is not None:

@@ -10,26 +10,18 @@ from _flatout_agent.loaders import calling_line
 
 MOST_SITES = 64
 MOST_TOLD = 8
-MOST_IN_A_STEP = 32  # reads of one line without a step between them: more are an evaluation's
+MOST_UNSTEPPED = 16  # batches without a step between them: after more it is an evaluation, and not training
 
 
 class Site:
-    """A line, and what it cost. Reads between two steps are held back until it shows that they were not a validation's."""
+    """A line, and what it cost."""
 
-    __slots__ = ("count", "now", "now_count", "place", "spent", "tick", "what")
+    __slots__ = ("count", "place", "spent", "what")
 
     def __init__(self, what: str, place: str) -> None:
         self.what = what
         self.place = place
-        self.spent = self.count = self.now = self.now_count = 0
-        self.tick = -1
-
-    def close(self, tick: int) -> None:
-        if self.now_count <= MOST_IN_A_STEP:
-            self.spent += self.now
-            self.count += self.now_count
-        self.now = self.now_count = 0
-        self.tick = tick
+        self.spent = self.count = 0
 
 
 class Reads:
@@ -41,8 +33,10 @@ class Reads:
     def of_torch(self, torch: Any) -> None:
         self._folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
-    def waited(self, what: str, nanoseconds: int, depth: int, tick: int) -> None:
-        """`depth` frames up is the one that called; its line is looked up once."""
+    def waited(self, what: str, nanoseconds: int, depth: int, unstepped: int) -> None:
+        """`depth` frames up is the one that called; its line is looked up once. `unstepped` batches came since a step."""
+        if unstepped > MOST_UNSTEPPED:
+            return
         frame = sys._getframe(depth + 1)
         key = (frame.f_code, frame.f_lineno)
         site = self._sites.get(key)
@@ -50,10 +44,8 @@ class Reads:
             if len(self._sites) >= MOST_SITES:
                 return
             site = self._sites[key] = Site(what, calling_line(self._folder))
-        if site.tick != tick:
-            site.close(tick)
-        site.now += nanoseconds
-        site.now_count += 1
+        site.spent += nanoseconds
+        site.count += 1
 
     def copied(self, tensor: Any, non_blocking: bool) -> None:
         """On the steps that are looked at closely: asking whether memory is pinned is a call to the driver."""

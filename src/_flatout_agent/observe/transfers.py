@@ -79,7 +79,7 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
             if moved.is_cpu:
                 tape.inside(tape.clock.waited, ended - began)
                 if tape.look is not None:
-                    tape.look.reads.waited("to", ended - began, 1, tape.ticks)
+                    tape.look.reads.waited("to", ended - began, 1, tape.unstepped)
             else:
                 tape.inside(tape.clock.copied, ended - began)
                 if before is not None:
@@ -106,7 +106,7 @@ def _timed_read(original: Any, tape: Tape, name: str, depth: int) -> Any:
             spent = perf_counter_ns() - began
             tape.inside(tape.clock.waited, spent)
             if tape.look is not None:
-                tape.look.reads.waited(name, spent, depth + 1, tape.ticks)
+                tape.look.reads.waited(name, spent, depth + 1, tape.unstepped)
         except Exception as error:
             fault("transfers.read", error)
         return value

@@ -29,7 +29,7 @@ def check(facts: Facts) -> Finding | None:
         Fix(text="threads"),
         Fix(text="quota"),
         severity=Severity.SLOW,
-        share=round(max(share, run.shares.get("input", 0.0) if held_up else 0.0), 3),
+        share=round(100 * max(share, run.shares.get("input", 0.0) if held_up else 0.0)),
         queueing_percent=round(100 * share),
         workers_queueing_percent=round(100 * workers),
         usable_cores=usable,
