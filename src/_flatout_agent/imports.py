@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from importlib.abc import MetaPathFinder
+from threading import get_ident
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Any, Callable, Sequence
@@ -16,21 +17,23 @@ AfterImport = Callable[[ModuleType, int], None]
 
 
 class _Watch(MetaPathFinder):
-    """Stands first among the finders until the module is asked for, then steps aside."""
+    """Stands first among the finders until the module has been imported, then steps aside.
+
+    Not sooner: many libraries ask whether there is a torch (`importlib.util.find_spec`) long before they import it.
+    """
 
     def __init__(self, name: str, after: AfterImport) -> None:
         self._name = name
         self._after = after
+        self._looking = 0  # the thread in which we ask the other finders ourselves
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self._looking == get_ident():
             return None
-        self._name = ""  # once, even where somebody else holds us and asks again
+        self._looking = get_ident()
         try:
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
             spec = importlib.util.find_spec(name)
             loader = getattr(spec, "loader", None)
             if loader is not None and hasattr(loader, "exec_module"):
@@ -39,6 +42,8 @@ class _Watch(MetaPathFinder):
         except Exception as error:
             fault("imports.find_spec", error)
             return None  # the other finders are asked, as without us
+        finally:
+            self._looking = 0
 
     def _run_after(self, loader: Any) -> None:
         original = loader.exec_module
@@ -47,6 +52,9 @@ class _Watch(MetaPathFinder):
             vars(loader).pop("exec_module", None)  # the loader is as it was before the module's code runs
             began = perf_counter_ns()
             original(module)
+            self._name = ""
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             _call(self._after, module, perf_counter_ns() - began)
 
         loader.exec_module = exec_module

@@ -9,12 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conftest import torch_version
-
 from _flatout_agent.clock import StepClock
 from _flatout_agent.patch import Patches
 from _flatout_agent.start import install
 from _flatout_agent.tape import Tape
+from conftest import torch_version
 
 TWINS = ("to", "cuda", "cpu")
 METHODS = (*TWINS, "item", "tolist")

@@ -128,6 +128,19 @@ def test_no_torch_at_all(flatout, script):
     assert "did not import torch" in ended.stderr
 
 
+def test_asking_for_torch_before_importing_it(flatout, script):
+    """As transformers and many others do."""
+    path = script(
+        "import importlib.util, sys\nassert importlib.util.find_spec('torch')\nassert 'torch' not in sys.modules\n"
+        + LOOP
+        + "net(torch.randn(4, 8)).sum().backward(); opt.step()\n"
+        + "assert 'exec_module' not in vars(torch.__spec__.loader)\n"
+        + "assert not [finder for finder in sys.meta_path if getattr(finder, '_name', '') == 'torch']\n"
+    )
+    ended = flatout("run", path)
+    assert (ended.returncode, ended.summary["steps"]) == (0, 1)
+
+
 def test_training_in_a_thread(flatout, script):
     path = script(
         LOOP

@@ -5,7 +5,8 @@ import sys
 
 
 def _leave_the_path(here):
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+    # Ours is absolute; a relative one would have to ask for the working folder, which may be gone.
+    sys.path[:] = [entry for entry in sys.path if not os.path.isabs(entry) or os.path.abspath(entry) != here]
 
 
 def _start_agent(here):

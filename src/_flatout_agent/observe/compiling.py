@@ -8,7 +8,7 @@ After a graph break it takes every Python frame for one to compile: ours are mar
 
 from __future__ import annotations
 
-import importlib.util
+import os
 import sys
 from threading import get_ident
 from time import perf_counter_ns
@@ -27,7 +27,7 @@ def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
             start, end = _boundaries(tape, on_tensors)
             if hasattr(module, "callback_handler"):
                 _call_back(module.callback_handler, start, end, patches)
-            elif importlib.util.find_spec("torch._dynamo.callback") is None:
+            elif not os.path.exists(os.path.join(os.path.dirname(module.__file__), "callback.py")):
                 patches.put(module, "_compile", _between(module._compile, start, end))
         except Exception:
             tape.dynamo = True

@@ -64,12 +64,7 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
     def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if get_ident() != tape.owner:
             return original(tensor, *args, **kwargs)
-        before = None
-        if tape.sampling:
-            try:
-                before = sampler.before()
-            except Exception as error:
-                fault("transfers.before", error)
+        before = _event_before(sampler) if tape.sampling else None
         began = perf_counter_ns()
         moved = original(tensor, *args, **kwargs)
         try:
@@ -91,6 +86,14 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
         return moved
 
     return move
+
+
+def _event_before(sampler: CopySampler) -> Any:
+    try:
+        return sampler.before()
+    except Exception as error:
+        fault("transfers.before", error)
+        return None
 
 
 def _timed_read(original: Any, tape: Tape, name: str, depth: int) -> Any:

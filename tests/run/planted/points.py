@@ -1,0 +1,159 @@
+"""Where faults are planted in the agent, and where not, with the reason: every function of it is in one of the two.
+
+Names as in `planting.py`; `@guarded` for those that make the script's own call, or are called by Python itself, and
+hold their own work in a `try`.
+"""
+
+from __future__ import annotations
+
+POINTS = """
+batch:size_of
+
+clock:StepClock.__init__ clock:StepClock.start_over
+clock:StepClock.fetched clock:StepClock.loader_started clock:StepClock.let_go clock:StepClock.exhausted
+clock:StepClock.backward_began clock:StepClock.backward_ended
+clock:StepClock.step_began clock:StepClock.step_ended clock:StepClock.stepped
+clock:StepClock.copied clock:StepClock.waited clock:StepClock.compiled clock:StepClock.saved
+clock:StepClock.finish clock:StepClock._give clock:StepClock._forget_inside clock:StepClock._leave
+clock:StepClock._back_to_hand clock:StepClock._train_on_batch clock:StepClock._take clock:StepClock._settle
+
+guard:report_to guard:fault@guarded
+
+hand:Account.__init__ hand:Account.begin
+hand:Hand.__init__ hand:Hand.account hand:Hand.drop hand:Hand.look hand:Hand.to_train_on hand:Hand.full hand:Hand.tidy
+
+identities:Identities.__init__ identities:Identities.of identities:Identities._meet
+
+imports:_Watch.__init__ imports:_Watch.find_spec@guarded imports:_Watch._run_after
+imports:_call@guarded imports:after_import
+
+inject.sitecustomize:_start_agent
+
+loaders:LoaderUse.__init__ loaders:LoaderUse.told
+loaders:Loaders.__init__ loaders:Loaders.made loaders:Loaders.started loaders:Loaders.told
+loaders:settings_of loaders:calling_line
+
+memory:cap memory:cap.set_on_every_device@guarded
+
+observe.closely:CloseLook.__init__ observe.closely:CloseLook.count_tokens
+observe.closely:CloseLook.mid_step observe.closely:CloseLook.mid_step@guarded
+observe.closely:CloseLook.stepped observe.closely:CloseLook.stepped@guarded
+observe.closely:CloseLook.told observe.closely:CloseLook.told@guarded
+
+observe.compiling:watch observe.compiling:watch.dynamo_arrived observe.compiling:watch.dynamo_arrived@guarded
+observe.compiling:_boundaries observe.compiling:_boundaries.start@guarded observe.compiling:_boundaries.end@guarded
+observe.compiling:_call_back observe.compiling:_call_back.register observe.compiling:_call_back.clear@guarded
+observe.compiling:_lift observe.compiling:_put_back
+observe.compiling:_run_ours_as_it_is observe.compiling:_our_code observe.compiling:_with_inner
+
+observe.cores:Cores.__init__ observe.cores:Cores.begin observe.cores:Cores.told observe.cores:Cores._of_workers
+observe.cores:_children observe.cores:_schedule
+
+observe.ending:story observe.ending:_memory observe.ending:_holders observe.ending:_bytes
+observe.ending:_where observe.ending:_tensors observe.ending:_inside observe.ending:_of_module
+
+observe.lag:Lag.__init__ observe.lag:Lag.sample observe.lag:Lag._resolve observe.lag:Lag.told
+
+observe.loader:watch observe.loader:Iterators.__init__
+observe.loader:Iterators.started observe.loader:Iterators.started.let_go@guarded
+observe.loader:_timed_next observe.loader:_timed_next.__next__@guarded
+observe.loader:_arrived observe.loader:_arrived.arrived observe.loader:_arrived.arrived@guarded
+observe.loader:_timed_iter observe.loader:_timed_iter.__iter__@guarded
+observe.loader:_noted_init observe.loader:_noted_init.__init__@guarded
+
+observe.losses:Losses.__init__ observe.losses:Losses.sample observe.losses:Losses._send observe.losses:Losses._resolve
+observe.losses:Losses._add observe.losses:Losses.told
+
+observe.memory_state:Thinned.__init__ observe.memory_state:Thinned.add
+observe.memory_state:MemoryState.__init__ observe.memory_state:MemoryState.sample observe.memory_state:MemoryState.told
+
+observe.reads:Site.__init__
+observe.reads:Reads.__init__ observe.reads:Reads.of_torch observe.reads:Reads.waited observe.reads:Reads.copied
+observe.reads:Reads.told
+
+observe.regime:of_graph observe.regime:of_optimizer observe.regime:tf32 observe.regime:tf32@guarded
+
+observe.resting:Resting.__init__ observe.resting:Resting.after_reading observe.resting:Resting._begin
+observe.resting:Resting._in_the_loop observe.resting:Resting._told_of
+
+observe.saving:watch observe.saving:watch.save@guarded
+
+observe.steps:watch observe.steps:compiling_test
+observe.steps:_began_hook observe.steps:_began_hook.step_began@guarded
+observe.steps:_ended_hook observe.steps:_ended_hook.step_ended@guarded
+observe.steps:_timed_backward observe.steps:_timed_backward.backward@guarded
+
+observe.transfers:MethodTwin.__init__ observe.transfers:watch
+observe.transfers:_timed_move observe.transfers:_timed_move.move@guarded observe.transfers:_event_before@guarded
+observe.transfers:_timed_read observe.transfers:_timed_read.read@guarded observe.transfers:_read_value
+observe.transfers:_timed_wait observe.transfers:_timed_wait.synchronize@guarded
+observe.transfers:CopySampler.__init__ observe.transfers:CopySampler.before observe.transfers:CopySampler.after
+observe.transfers:CopySampler._record observe.transfers:CopySampler._resolve
+
+patch:Patches.__init__ patch:Patches.put patch:Patches.on_take_off patch:Patches.lift patch:Patches.put_back
+patch:Patches.rest patch:Patches.wake patch:Patches.take_off patch:Patches.take_off@guarded patch:dress
+
+rounds:Rounds.__init__ rounds:Rounds.count rounds:Rounds._take_turn
+
+start:begin start:install start:totals_of start:describe start:version_of
+start:is_loader_worker start:is_multiprocessing_child
+start:Agent.__init__ start:Agent.torch_imported start:Agent.torch_imported@guarded
+start:Agent._drive start:Agent._look_deep start:Agent._write_line start:Agent._write_deep
+start:Agent.finish@guarded start:Agent._tell_of_error start:Agent._tell_of_error@guarded start:Agent.after_fork@guarded
+start:Agent._has_no_say start:Agent._introduce start:Agent._finish_with_multiprocessing
+start:Agent._write_window start:Agent._write_fault
+
+tape:Tape.__init__ tape:Tape.start_over tape:Tape.stop tape:Tape.inside tape:Tape.meet tape:Tape.tick tape:Tape.read
+tape:Tape.tell tape:Tape.tell@guarded tape:Tape.finish tape:Tape.note
+
+wire:journal_name wire:read_job wire:Journal.__init__ wire:Journal.write wire:Journal._open wire:_identity_of
+""".split()  # noqa: SIM905 (a list literal would take a line for each)
+
+# A fault that brings the point about: nothing else does.
+BROUGHT_ABOUT_BY = {
+    "guard:fault@guarded": "observe.regime:of_graph",
+    "patch:Patches.take_off": "observe.compiling:watch",
+    "patch:Patches.take_off@guarded": "observe.compiling:watch",
+    "start:Agent._write_fault": "observe.regime:of_graph",
+}
+
+# Reached only while `import torch` runs: in a process that has not done it yet.
+WHILE_IMPORTING = [
+    "imports:_Watch.__init__",
+    "imports:_Watch.find_spec@guarded",
+    "imports:_Watch._run_after",
+    "imports:_call@guarded",
+]
+
+NOT_HOOKS = {
+    "identities:Identities._meet.gone": "two dict.pop in a weak reference's callback, whose errors Python keeps to itself",
+    "imports:_Watch._run_after.exec_module": "the script's own import; what follows it is _call",
+    "inject.sitecustomize:_chain": "runs the user's own sitecustomize, whose errors are the user's",
+    "inject.sitecustomize:_leave_the_path": "compares strings; failing, it could not even give way to the user's own",
+    "observe.compiling:_between": "torch 2.0 to 2.2 alone; makes the next",
+    "observe.compiling:_between._compile": "torch 2.0 to 2.2 alone; calls start and end, which hold their work in a try",
+    "observe.transfers:MethodTwin.__get__": "the attribute itself",
+    "observe.transfers:MethodTwin.__call__": "the script's own call, handed on",
+    "observe.transfers:MethodTwin.__eq__": "an answer about the original",
+    "observe.transfers:MethodTwin.__hash__": "an answer about the original",
+    "observe.transfers:MethodTwin.__getattr__": "an answer about the original",
+    "observe.transfers:MethodTwin.__repr__": "an answer about the original",
+    "observe.transfers:MethodTwin.__reduce__": "an answer about the original",
+    "observe.transfers:_read_value.value": "the script's own call, handed on",
+    "start:Agent._write_in_worker": "called by the deep look alone, inside its own guards",
+    "tape:Tape.off": "an attribute of the tape, asked by nobody in a hook",
+    "wire:answer_name": "a name for a file, asked by the search",
+    "wire:new_job": "the front's side",
+    "wire:parse_journal": "the front's side",
+}
+
+# Parts with tests of their own for what they do when they fail.
+ELSEWHERE = {
+    "apply": "knobs: tests/apply",
+    "deep": "the deep look: tests/deep",
+    "drive": "knobs on a running script: gives up by itself (Driver.stepped)",
+    "parity": "trials: called by Driver.stepped",
+    "profile": "knobs on a running script: called by Driver.stepped",
+    "replay": "trials: called by Driver.stepped",
+    "segments": "trials: called by Driver.stepped",
+}

@@ -1,0 +1,147 @@
+"""A fault of the agent never reaches the script: an exception is planted in every function that its hooks come by.
+
+`planted/points.py` lists them. Each is planted alone, raising at every call, in a process that trains; then all at once,
+each raising once in the course of the training. What the script prints, writes and learns, and how it ends, must be as
+under plain Python, and what the agent did write must still make a summary.
+
+To have a process per point in seconds, they are forked from one that has imported torch (`planted/zygote.py`). What
+happens while torch is imported, and the real command around it, is tried in whole runs at the end.
+"""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+if not hasattr(os, "fork"):
+    pytest.skip("forks", allow_module_level=True)
+
+from planted import planting
+from planted.points import BROUGHT_ABOUT_BY, ELSEWHERE, NOT_HOOKS, POINTS, WHILE_IMPORTING
+from planted.stage import HERE, INJECT, SCENES, Zygote, planted, told_by
+
+from conftest import QUIET, torch_version
+from flatout.launch import journals
+from flatout.measure.attribution import attribute
+
+AGENT = Path(INJECT).parent
+COMPILES = torch_version() >= (2, 3)  # before, Dynamo has no callbacks, and 2.0 cannot on Python 3.11
+NAMES = [name for name in SCENES if COMPILES or name != "compiles"]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """The scenes, what each leaves under plain Python, and which points each comes by."""
+    zygote = Zygote(tmp_path_factory.mktemp("faults"))
+    yield Stage(zygote)
+    zygote.close()
+
+
+class Stage:
+    def __init__(self, zygote):
+        self.observed = zygote.observed
+        self.plain = cache(lambda name: zygote.plain(SCENES[name]))
+        self.reached = cache(lambda name: zygote.observed(SCENES[name]).reached)
+
+    def scene_of(self, point):
+        for name in NAMES:
+            if point in self.reached(name):
+                return name
+        if not COMPILES and "compil" in point:
+            pytest.skip("torch before 2.3 does not come by it")
+        raise AssertionError(f"no scene comes by {point}")
+
+
+def functions():
+    for path in sorted(AGENT.rglob("*.py")):
+        parts = path.relative_to(AGENT).with_suffix("").parts
+        if parts[0] not in ELSEWHERE:
+            for name, _ in planting.functions_of(ast.parse(path.read_text(encoding="utf-8"))):
+                yield f"{'.'.join(parts)}:{name}"
+
+
+def test_every_function_of_the_agent_is_listed():
+    """A new one belongs into POINTS, or into NOT_HOOKS with its reason."""
+    points = {point.removesuffix("@guarded") for point in POINTS} - planting.ATTRIBUTES.keys()
+    there = set(functions())
+    listed = points | NOT_HOOKS.keys()
+    assert sorted(there - listed) == []
+    assert sorted(listed - there) == []
+    assert not points & NOT_HOOKS.keys()
+    assert len(POINTS) == len(set(POINTS))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scenes_are_the_same_without_a_fault(name, stage):
+    seen = stage.observed(SCENES[name])
+    assert seen.told == stage.plain(name)
+    told = attribute(journals.read(seen.journals), 1.0)
+    assert told.steps >= 40
+    assert not faults_in(seen.journals)
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point not in WHILE_IMPORTING])
+def test_a_fault_never_reaches_the_script(point, stage):
+    cause = BROUGHT_ABOUT_BY.get(point)
+    name = stage.scene_of(cause or point)
+    seen = stage.observed(SCENES[name], [point, *filter(None, [cause])])
+    assert point in seen.reached
+    assert seen.told == stage.plain(name)
+    attribute(journals.read(seen.journals), 1.0)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 5])
+@pytest.mark.parametrize("name", NAMES)
+def test_all_faults_one_after_the_other(name, nth, stage):
+    """Each raises once: the next call goes on to what lies behind it."""
+    seen = stage.observed(SCENES[name], POINTS, nth)
+    assert seen.told == stage.plain(name)
+    assert faults_in(seen.journals)
+    attribute(journals.read(seen.journals), 1.0)
+
+
+def faults_in(folder):
+    return [line for lines in journals.read(folder) for line in lines if line["kind"] == "fault"]
+
+
+# -- whole runs of the real command ------------------------------------------------------------------------------------
+
+ENV = shutil.which("env")
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain")
+    script = [sys.executable, HERE / "train.py", "code"]
+    environ = {**os.environ, **QUIET, "PYTHONHASHSEED": "0"}
+    ended = subprocess.run(script, cwd=folder, capture_output=True, env=environ, stdin=subprocess.DEVNULL, check=False)
+    return told_by(ended.returncode, ended.stdout, ended.stderr, folder)
+
+
+WHOLE_RUNS = {
+    **{point: ([point], 0) for point in WHILE_IMPORTING},
+    "all-always": (POINTS, 0),
+    "all-in-turn": (POINTS, 1),
+}
+
+
+@pytest.mark.skipif(ENV is None, reason="there is no env to put the planter before the agent with")
+@pytest.mark.parametrize("name", WHOLE_RUNS)
+def test_the_real_command_survives(name, flatout, plain_run, tmp_path):
+    points, nth = WHOLE_RUNS[name]
+    seen, folder = tmp_path / "reached", tmp_path / "work"
+    folder.mkdir()
+    seen.touch()
+    inner = ["env", f"PYTHONPATH={HERE / 'first'}:{INJECT}", sys.executable, HERE / "train.py", "code"]
+    ended = flatout("run", *inner, env={**planted(points, nth, seen), "PYTHONHASHSEED": "0"}, cwd=folder)
+    told = told_by(ended.returncode, ended.stdout, b"", folder)
+    assert (told.returncode, told.stdout, told.files) == (plain_run.returncode, plain_run.stdout, plain_run.files)
+    assert "Traceback" not in ended.stderr
+    assert ended.summary["exit_code"] == 7
+    assert set(points) & set(seen.read_text().split())
