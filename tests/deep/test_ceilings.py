@@ -123,7 +123,7 @@ def test_what_is_unknown_says_why():
     done = Arithmetic(flops=1e9, by_dtype={"bfloat16": 1e9}, bytes_estimated=0.0)
     assert ceilings(DeepLook(arithmetic=done), 8.0, 32.0, 0.02, None).mfu == Missing("card-unknown")
     assert ceilings(DeepLook(arithmetic=done), 8.0, 32.0, 0.02, T4).mfu == Missing("rate-unknown", "bfloat16")
-    assert ceilings(DeepLook(arithmetic=Missing("compiled")), 8.0, 32.0, 0.02, H200).mfu == Missing("compiled")
+    assert ceilings(DeepLook(refused={"flops": "compiled"}), 8.0, 32.0, 0.02, H200).mfu == Missing("compiled")
     nothing = ceilings(DeepLook(), Missing("unknown"), Missing("no-batches"), Missing("no-steps"), None)
     assert nothing.cpu_samples_per_s == Missing("unknown")
     assert nothing.gpu_samples_per_s == Missing("no-batches")

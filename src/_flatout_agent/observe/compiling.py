@@ -25,7 +25,7 @@ def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
     def dynamo_arrived(module: Any, _: int) -> None:
         try:
             start, end = _boundaries(tape, on_tensors)
-            if hasattr(module, "callback_handler"):
+            if module.__name__ == "torch._dynamo.callback":
                 _call_back(module.callback_handler, start, end, patches)
             elif not os.path.exists(os.path.join(os.path.dirname(module.__file__), "callback.py")):
                 patches.put(module, "_compile", _between(module._compile, start, end))

@@ -78,6 +78,6 @@ class DeepLook(Struct, kw_only=True, omit_defaults=True):
     top: list[TimedName] = field(default_factory=list)
     syncs: list[SyncSite] | Missing = UNKNOWN
     fetching: list[FetchCost] = field(default_factory=list)  # the dataset that gave most samples first
-    arithmetic: Arithmetic | Missing = UNKNOWN
+    arithmetic: Arithmetic | None = None  # None: `refused["flops"]` says why
     refused: dict[str, str] = field(default_factory=dict)  # look -> why it was not taken
     ceilings: Ceilings = field(default_factory=Ceilings)

@@ -29,8 +29,9 @@ def ceilings(
     """`batch`: samples of one step in all processes; `step_s`: of the run, without the time of the looks."""
     found = Ceilings(cores=cores, step_s=step_s, cpu_samples_per_s=supply(deep, cores), gpu_samples_per_s=demand(deep, batch))
     done = deep.arithmetic
-    if isinstance(done, Missing) or isinstance(step_s, Missing):
-        found.flops_per_s = found.mfu = done if isinstance(done, Missing) else Missing("no-steps")
+    if done is None or isinstance(step_s, Missing):
+        why = deep.refused.get("flops", "not-reported") if done is None else "no-steps"
+        found.flops_per_s = found.mfu = Missing(why)
         return found
     found.flops_per_s = done.flops / step_s
     found.bytes_per_s_estimated = done.bytes_estimated / step_s

@@ -91,10 +91,10 @@ def _hot_lines(group: list[Line], looks: float) -> list[HotLine]:
     return [HotLine(site=site, function=function, share=min(1.0, weight / looks)) for (site, function), weight in most]
 
 
-def _arithmetic(line: Line) -> Arithmetic | Missing:
+def _arithmetic(line: Line) -> Arithmetic | None:
     flops = _number(line.get("flops"))
     if not flops:
-        return Missing(str(line.get("reason") or "not-reported"))
+        return None
     by_dtype = {str(name): value for name, part in _dict(line.get("by_dtype")).items() if (value := _number(part))}
     return Arithmetic(flops=flops, by_dtype=by_dtype, bytes_estimated=_number(line.get("bytes")) or 0.0)
 

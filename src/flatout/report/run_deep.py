@@ -81,7 +81,7 @@ def _cost(cost: FetchCost, words: Words) -> str:
 
 def _arithmetic(deep: DeepLook, words: Words) -> list[str]:
     done, found = deep.arithmetic, deep.ceilings
-    if isinstance(done, Missing) or isinstance(found.flops_per_s, Missing):
+    if done is None or isinstance(found.flops_per_s, Missing):
         return []
     parts = [words("deep.flops", flops=numbers.scaled(done.flops), rate=numbers.scaled(found.flops_per_s))]
     if not isinstance(deep.device, Missing):
