@@ -25,6 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST_PYTHON = (3, 11)
+# What depends on torch itself: the hooks, and every style of script under them.
+ON_ANOTHER_TORCH = ["tests/agent", "tests/run/test_specimens.py", "tests/run/test_styles.py", "tests/run/test_scripts.py"]
 SPECIMENS_NEED = ["numpy", "pillow", "pyyaml"]
 
 
@@ -127,7 +129,7 @@ def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> N
     if torch:
         python = other_torch(torch).prepare().python
         say(f"the agent's tests on torch {torch}")
-        run_tests(python, "tests/agent", "tests/run", *pytest_arguments)
+        run_tests(python, *(pytest_arguments or ON_ANOTHER_TORCH))
         return
     if only_lowest:
         python = lowest().prepare().python
