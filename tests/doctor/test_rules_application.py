@@ -313,7 +313,8 @@ def test_pages_agree_in_both_languages():
 
 
 # Only a finished run shows them: tests/doctor/test_rules_measured.py.
-MEASURED = {"hidden-synchronisation", "tf32-off", "tiny-kernels", "throttled-run", "host-swapping", "allocator-retries"}
+MEASURED = {"hidden-synchronisation", "tf32-off", "tiny-kernels", "throttled-run", "host-swapping", "allocator-retries",
+            "cpu-contended"}  # fmt: skip
 
 
 def test_every_rule_is_tried():
