@@ -14,8 +14,11 @@ from typing import Any
 
 from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Course, Driver, Parent, told
+from _flatout_agent.feeding import Feed
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, Replay
+from _flatout_agent.supply import MODE as SUPPLY
+from _flatout_agent.supply import Supply
 from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer_name
 
 POLL_S = 0.002
@@ -41,7 +44,7 @@ class SegmentsCourse(Course):
         self._folder = folder
         self._parent = Parent()
         self._replay = Replay(torch)
-        self._yields: dict[int, int] = {}
+        self._feed: Any = None
         self._segment: dict[str, Any] = {}
         self._outcomes: dict[str, Any] = {}
         self._build = 0
@@ -49,11 +52,11 @@ class SegmentsCourse(Course):
         self._mark: Mark | None = None
         self._windows: list[list[float]] = []
         self._steps = 0
-        self._turned = False  # an epoch has ended since the last step
         self._retries = 0
+        self._turns_left = 0  # of a segment over whole epochs
 
     def prepare(self, driver: Driver) -> None:
-        driver.feed = self._feed(driver)  # from the first batch on, so that there is something to replay
+        driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
 
     def begin(self, driver: Driver) -> None:
         numerics = {name: kind().numerics(driver.scene) for name, kind in _hot_kinds().items()}
@@ -75,14 +78,24 @@ class SegmentsCourse(Course):
 
     def stepped(self, driver: Driver, now: int) -> bool:
         self._parent.end_if_gone()
-        if self._turned and self._retries < MOST_RETRIES and self._segment["mode"] == "real":
+        supply = self._feed.supply
+        if supply is not None:
+            if supply.over:
+                self._answer_supply(driver, supply)
+                self._ask(driver)
+            return True
+        if self._segment.get("epochs"):
+            return self._stepped_in_epochs(driver)
+        if self._feed.turned and self._retries < MOST_RETRIES and self._segment["mode"] == "real":
             # An epoch's end costs once and not every half second: what was timed across it would say nothing of the loop.
             self._retries += 1
             self._mark = None
             self._warm_left = max(1, self._segment["warm_steps"])
-        self._turned = False
+        self._feed.turned = False
         if self._mark is None:
-            self._warm_left -= 1
+            # Batches that lay ready before the switch came at no price: they warm nothing.
+            if self._segment["mode"] != "real" or not driver.scene.handover.unsettled():
+                self._warm_left -= 1
             if self._warm_left <= 0:
                 self._start_timing(driver)
             return True
@@ -96,24 +109,48 @@ class SegmentsCourse(Course):
             self._ask(driver)
         return True
 
+    def _stepped_in_epochs(self, driver: Driver) -> bool:
+        """From the first step after a turn to the first step after the last: every turn counts, with all that it costs."""
+        if self._mark is not None:
+            self._steps += 1
+        if self._feed.epoch_turned:
+            self._feed.epoch_turned = False
+            if self._mark is None:
+                if not driver.scene.handover.unsettled():
+                    self._start_timing(driver)
+            else:
+                self._turns_left -= 1
+                if not self._turns_left:
+                    self._answer(driver, "ok")
+                    self._ask(driver)
+        return True
+
     def _ask(self, driver: Driver) -> None:
         segment = self._wait_for_question()
-        while segment["mode"] != "real" and not self._replay.ready():
-            self._refuse("nothing-to-replay")
+        while code := self._why_not(driver, segment["mode"]):
+            self._refuse(code)
             segment = self._wait_for_question()
         compiling = driver.tape.clock.totals[COMPILE]
         self._began = perf_counter_ns()
         self._outcomes = driver.board.set(segment["knobs"])
         self._build = compiling
-        self._replay.mode = "" if segment["mode"] == "real" else segment["mode"]
+        self._feed.supply = Supply(segment) if segment["mode"] == SUPPLY else None
+        self._replay.mode = segment["mode"] if segment["mode"] not in ("real", SUPPLY) else ""
         if self._replay.mode == DEVICE:
             self._replay.move(driver.scene.device_type)
         else:
             self._replay.forget_moved()
         self._warm_left = max(1, segment["warm_steps"])
+        self._turns_left = segment.get("epochs", 0)
+        self._feed.epoch_turned = False
         self._mark = None
-        self._turned = False
+        self._feed.turned = False
         self._retries = 0
+
+    def _why_not(self, driver: Driver, mode: str) -> str:
+        if mode == SUPPLY:
+            return "" if driver.scene.loaders else "no-loader"
+        return "" if mode == "real" or self._replay.ready() else "nothing-to-replay"
 
     def _start_timing(self, driver: Driver) -> None:
         if driver.scene.device_type == "cuda":
@@ -130,7 +167,6 @@ class SegmentsCourse(Course):
             for index, name in enumerate(PHASES)
             if name in TRAINING_PHASES and name != "compile"
         }
-        outcomes = {**told(self._outcomes), **{name: o.told() for name, o in driver.board.proofs().items()}}
         steps = ended.steps - began.steps
         result = {
             "id": self._segment["id"],
@@ -139,12 +175,30 @@ class SegmentsCourse(Course):
             "seconds": (ended.spent - began.spent) / 1e9,
             "steps": steps,
             "phases": phases,
-            "outcomes": outcomes,
+            "outcomes": self._seen(driver),
             "classes": driver.board.numerics(),
             "build_s": (ended.totals[COMPILE] - self._build) / 1e9,
             **self._memory(driver),
         }
         write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
+
+    def _answer_supply(self, driver: Driver, supply: Supply) -> None:
+        if not supply.usable:
+            self._refuse("epoch-too-short")
+            return
+        result = {
+            "id": self._segment["id"],
+            "status": "ok",
+            "samples": supply.samples or supply.steps,
+            "seconds": supply.spent / 1e9,
+            "steps": supply.steps,
+            "outcomes": self._seen(driver),
+            "classes": driver.board.numerics(),
+        }
+        write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
+
+    def _seen(self, driver: Driver) -> dict[str, Any]:
+        return {**told(self._outcomes), **told(driver.board.proofs())}
 
     def _refuse(self, code: str) -> None:
         result = {"id": self._segment["id"], "status": "refused", "code": code}
@@ -170,46 +224,12 @@ class SegmentsCourse(Course):
             time.sleep(POLL_S)
 
     def iterator_began(self, iterator: int) -> None:
-        self._yields.pop(iterator, None)
+        self._feed.iterator_began(iterator)
 
     def finish(self, driver: Driver) -> None:
         """The script has come to its end: what was timed until then counts."""
         if self._mark is not None and self._steps:
             self._answer(driver, "ended")
-
-    # -- batches ---------------------------------------------------------------------------------------------------
-
-    def _feed(self, driver: Driver) -> Any:
-        handover, replay, yields = driver.scene.handover, self._replay, self._yields
-
-        def feed(iterator: Any, original: Any) -> Any:
-            done = yields[id(iterator)] = yields.get(id(iterator), getattr(iterator, "_num_yielded", 0)) + 1
-            length = self._length(iterator)
-            if length is not None and done > length:
-                yields.pop(id(iterator), None)
-                self._turned = True
-                raise StopIteration
-            if replay.mode:
-                batch = replay.give(iterator)
-                if batch is not None:
-                    return batch
-            try:
-                batch = handover.next_batch(iterator, original) if handover.busy else original(iterator)
-            except StopIteration:
-                self._turned = True
-                raise
-            if not replay.mode:
-                replay.keep(iterator, batch)
-            return batch
-
-        return feed
-
-    def _length(self, iterator: Any) -> int | None:
-        """Of an epoch: replayed batches are not taken from the loader, and would make it longer."""
-        try:
-            return len(iterator._index_sampler)
-        except Exception:
-            return None
 
 
 def len_of(loader: Any) -> int | None:

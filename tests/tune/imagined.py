@@ -76,6 +76,9 @@ class Machine:
     memory_limit: float = 6e9
     oom_share: float = 0.97
     replays: bool = True
+    epoch_steps: int | None = None
+    turn_s: float = 0.4  # from one epoch to the next where workers are started for each
+    supplies: bool = True  # the loader's batches can be drawn without training on them
     knows_busy: bool = True
     faults: dict = field(default_factory=dict)  # (knob, value) -> Status
     flaky: float = 0.0  # chance that a segment of any kind crashes
@@ -118,10 +121,10 @@ class Machine:
         workers = int(knobs.get("workers", "0"))
         prepare = self.prepare * size / self.batch
         if workers == 0:
-            return 1000 * size / (prepare + copy + step)
+            return 1000 * size / (prepare + (0.0 if mode is Mode.SUPPLY else copy + step))
         crowding = max(1.0, (workers + 1) / self.cores) ** 0.3
         supply = prepare * 1.05 / min(workers, self.cores) * crowding
-        return 1000 * size / max(supply, step + copy)
+        return 1000 * size / max(supply, 0.0 if mode is Mode.SUPPLY else step + copy)
 
     def peak(self, knobs):
         per = self.memory_per_sample * (0.6 if knobs.get("precision") == "bf16" else 1.0)
@@ -164,7 +167,9 @@ class Runner:
         took = 0.0
         if segment.restart:
             self.built, self.age, took = set(), 0.0, machine.start_s
-        if segment.mode is not Mode.REAL and not machine.replays:
+        if segment.mode is Mode.SUPPLY and not machine.supplies:
+            return SegmentResult(id=segment.id, status=Status.REFUSED, took_s=0.1, code="epoch-too-short")
+        if segment.mode not in (Mode.REAL, Mode.SUPPLY) and not machine.replays:
             return SegmentResult(id=segment.id, status=Status.REFUSED, took_s=0.1, code="shapes-vary")
         status = self.fault(segment, draw)
         if status is not None:
@@ -198,6 +203,10 @@ class Runner:
         rate = machine.rate(active, segment.mode) * math.exp(self.noise(segment, draw))
         step_s = size / rate
         steps = max(segment.timed_steps, math.ceil(segment.timed_s / step_s))
+        if segment.epochs:
+            steps = segment.epochs * machine.epoch_steps
+            restarts = int(active.get("workers", "0")) and active.get("persistent_workers") != "on"
+            step_s += machine.turn_s * restarts / machine.epoch_steps if restarts else 0.0
         whole = (segment.warm_steps + steps) * step_s
         status = Status.OK
         if self.age + whole > machine.script_s:

@@ -29,8 +29,11 @@ SENTENCES = {
     "cannot-repay": "{knob} {value}: not tried, your training takes {training_s:.0f} s",
     "loop-not-waiting": "{knob}: not tried, the loop is not waiting for it ({real:.0f} of {demand:.0f} samples/s)",
     "copy-hidden": "{knob}: not tried, the copy costs nothing ({with_copy:.0f} of {without_copy:.0f} samples/s)",
+    "supply-reached": "{knob} {value}: the loop gets {real:.0f} of {supply:.0f} samples/s",
+    "no-more-supply": "{knob}: more than {workers} give no more than {supply:.0f} samples/s",
     "input-is-the-wall": "{knob} {value}: input gives {supply:.0f} samples/s of {demand:.0f} that the device takes",
     "not-launch-bound": "{knob} {value}: not tried, the device is busy {busy:.0f} % of the time",
+    "no-epochs": "{knob}: the loader has no epochs",
     "no-workers": "{knob}: not tried, there are no workers",
 }
 

@@ -36,6 +36,7 @@ MACHINES = {
     "launch-bound, busy share unknown": Machine(launch=12, device=4, knows_busy=False),
     "input-bound": Machine(prepare=60, cores=16),
     "the processor is the wall": Machine(prepare=400, cores=4),
+    "the loader cannot be drawn from": Machine(prepare=60, cores=16, supplies=False),
     "copy-bound": Machine(copy=6),
     "no replay": Machine(replays=False, prepare=20),
     "slow compiler": Machine(build_s=40),
@@ -166,6 +167,47 @@ def test_the_wall_is_named_with_both_ceilings():
     assert end.code == "input-is-the-wall"
     assert end.ceilings.supply < 0.5 * end.ceilings.with_copy
     assert not any(segment.knobs.get("precision") for segment in segments)
+
+
+def test_a_loop_held_back_by_more_than_its_loader_gets_its_compute_knobs():
+    """The loop gets less than the loader could give, and less than the device could take: neither of them is the wall."""
+
+    class Crowded(Machine):
+        def rate(self, knobs, mode=Mode.REAL):
+            found = super().rate(knobs, mode)
+            if mode is not Mode.REAL or not int(knobs.get("workers", "0")):
+                return found
+            floor, supply = super().rate(knobs, Mode.REPLAY_HOST), super().rate(knobs, Mode.SUPPLY)
+            return 1 / (1 / floor + 0.3 / supply)
+
+    machine = Crowded(prepare=60, cores=16)
+    end, _, _ = search(machine, plan(budget_s=400.0))
+    assert end.code == ""
+    assert end.profile["precision"] == "bf16"
+    assert machine.rate(end.profile) > 0.95 * machine.optimum(plan())
+
+
+def test_workers_that_wait_for_a_disk_may_be_more_than_the_cores():
+    machine = Machine(prepare=200, cores=64)
+    end, _, _ = search(machine, plan(budget_s=400.0, worker_cap=4))
+    assert int(end.profile["workers"]) == 16
+    end, _, _ = search(Machine(prepare=200, cores=4), plan(budget_s=400.0, worker_cap=4))
+    assert end.profile["workers"] == "4"
+
+
+PERSISTENT = offer("persistent_workers", ["on"], EXACT, [Bound.INPUT])
+
+
+@pytest.mark.parametrize(("epoch_steps", "code"), [(60, "faster"), (8000, "no-time"), (None, "no-epochs")])
+def test_workers_that_stay_are_judged_where_epochs_turn(epoch_steps, code):
+    machine = Machine(prepare=60, cores=16, epoch_steps=epoch_steps)
+    wanted = plan(budget_s=400.0, offers=[*OFFERS, PERSISTENT], epoch_steps=epoch_steps)
+    end, segments, _ = search(machine, wanted)
+    (found,) = (d for d in end.decisions if d.knob == "persistent_workers")
+    assert found.code == code
+    over_epochs = [s for s in segments if s.epochs]
+    assert all("workers" in s.knobs for s in over_epochs)
+    assert bool(over_epochs) == (code == "faster")
 
 
 def test_only_skip_and_allow():

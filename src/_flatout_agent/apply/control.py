@@ -110,6 +110,11 @@ class Line:
         self._draining = False
         self._ended = False
 
+    @property
+    def unsettled(self) -> bool:
+        """What it delivers was still fetched under other settings than are wanted now."""
+        return self._draining or (not self._ended and self.control.settings() != self._settings)
+
     def begin(self) -> None:
         """The script's iterator is a shell: there is nothing to drain, and fetching ahead begins at once."""
         self._turn_to(self.control.settings())

@@ -102,6 +102,10 @@ class Handover:
         self._watching = False
         self._tell_busy()
 
+    def unsettled(self) -> bool:
+        """Whether batches that were fetched before the last change are still to come: they say nothing of it."""
+        return any(line.unsettled for line in self._lines.values())
+
     def fetching(self, dataset: Any) -> Fetching | None:
         kept = self._fetching.get(id(dataset))
         return kept[1] if kept is not None and kept[0]() is dataset else None

@@ -14,6 +14,7 @@ from _flatout_agent.apply.fetching import parts_of
 
 MEMORY_OF_A_FORK = 128 << 20  # pages it writes itself: reference counts, decoded samples
 MEMORY_OF_A_SPAWN = 512 << 20  # an interpreter with torch of its own
+WORKERS_PER_PROCESSOR = 4
 FILES_OF_A_WORKER = 8  # two queues, an event, a sentinel
 FILES_IN_RESERVE = 64
 
@@ -60,7 +61,8 @@ def most_workers(loader: Any, prefetch: int, batch_bytes: int, batch_tensors: in
     """The most workers there is room for, and what sets this limit."""
     each = MEMORY_OF_A_FORK if start_method(loader) == "fork" else MEMORY_OF_A_SPAWN
     in_flight = max(1, prefetch) * batch_bytes
-    room = [(processors(), "processors")]
+    # Workers that wait for a disk or a network need no processor each; beyond this they only stand in each other's way.
+    room = [(WORKERS_PER_PROCESSOR * processors(), "processors")]
     memory = free_memory()
     if memory is not None:
         room.append((int(memory * 0.8) // (each + in_flight), "memory"))

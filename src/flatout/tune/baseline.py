@@ -8,7 +8,7 @@ from flatout.measure.statistics import spread_of_pairs
 from flatout.tune.course import Course, StandingBrokenError, Steps
 from flatout.tune.model import Ceilings, Mode, SegmentResult, Status
 from flatout.tune.recover import recover
-from flatout.tune.schedule import a_first
+from flatout.tune.schedule import a_first, workers_of
 from flatout.tune.trial import STANDING_TRIES
 
 FIRST_LOOK_PAIRS = 4  # the baseline twice over, and again: its scatter is the noise of all that follows
@@ -29,7 +29,7 @@ def baseline(course: Course) -> Steps[None]:
 
 
 def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
-    """The real loop and the replayed one in turn, then once without the copy."""
+    """The real loop and the replayed one in turn, then once without the copy, and the loader by itself."""
     rates: dict[Mode, list[float]] = {Mode.REAL: [], Mode.REPLAY_HOST: []}
     last: dict[Mode, SegmentResult] = {}
     for index in range(pairs):
@@ -48,13 +48,30 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
     bare: float | Missing = Missing("no-replay")
     if course.compute_mode is not Mode.REAL:
         bare = (yield from sturdy(course, Mode.REPLAY_DEVICE)).rate
-    course.ceilings = Ceilings(real=_mean(rates[Mode.REAL]), with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare)
+    supply = yield from supply_now(course)
+    course.ceilings = Ceilings(
+        real=_mean(rates[Mode.REAL]), with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare, supply=supply
+    )
     told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
     if told is not None:
         course.busy = told.device_busy
     if Mode.REAL in last:
         course.step_s = last[Mode.REAL].step_s
         course.bound = bound_of(course.ceilings, course.busy, last[Mode.REAL].phases)
+
+
+def supply_now(course: Course) -> Steps[float | Missing]:
+    """What the loader gives with as many workers as are kept; measured once for each number."""
+    workers = workers_of(course.plan, course.whole)
+    if not course.supply_tells:
+        return Missing("cannot-be-drawn")
+    if workers not in course.supplies:
+        result = yield from sturdy(course, Mode.SUPPLY)
+        if isinstance(result.rate, Missing):
+            course.supply_tells = False
+            return Missing("cannot-be-drawn")
+        course.supplies[workers] = result.rate
+    return course.supplies[workers]
 
 
 def sturdy(course: Course, mode: Mode) -> Steps[SegmentResult]:

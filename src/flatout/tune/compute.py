@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flatout.base.records import Missing
 from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK
@@ -75,21 +77,27 @@ def each_value(course: Course, offer: Offer, mode: Mode) -> Steps[None]:
 
 
 def consider(
-    course: Course, offer: Offer, value: str, mode: Mode, build_s: float = 0.0, second_chance: bool = True
+    course: Course,
+    offer: Offer,
+    value: str,
+    mode: Mode,
+    build_s: float = 0.0,
+    **more: Any,
 ) -> Steps[Decision]:
-    """One value of one knob against the whole, where there is time for it."""
+    """One value of one knob against the whole, where there is time for it; `more` is for the question."""
     if (closed := course.closed(offer.knob, value)) is not None:
         return closed
     children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
     if not offer.restart and not offer.builds and is_compute(offer):
         build_s += course.first_build_s  # what is compiled is compiled anew for another format or layout
     needs = course.cost_s(LOOK_SEGMENTS, children, build_s, mode) + surcharge_s(course, offer)
+    needs = max(needs, LOOK_SEGMENTS * course.epochs_s(more.get("epochs", 0)))
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)
     course.trying = [offer.knob]
     for _ in range(2):
         standing = {**course.whole, **course.aid}
-        question = Question(a=standing, b={**standing, offer.knob: value}, mode=mode, second_chance=second_chance)
+        question = Question(a=standing, b={**standing, offer.knob: value}, mode=mode, **more)
         trial = yield from held(course, question)
         if trial is not None:
             course.trying = []

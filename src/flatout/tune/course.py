@@ -31,6 +31,7 @@ FINAL_PAIRS = 6
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
 RECENT = 20
 FEWEST_STEPS = 3
+TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 16  # a look, a short ladder, one comparison
@@ -68,6 +69,10 @@ class Course:
         self.busy: float | Missing = Missing("not-reported")
         self.step_s: float | Missing = Missing("not-measured")
         self.ceilings = Ceilings()
+        self.supplies: dict[int, float] = {}  # by number of workers, what the loader gives when nothing is computed
+        self.supply_tells = True  # until a loader's supply turns out not to be measurable
+        self.demand_may_grow = True  # until the compute side has had its knobs
+        self.wall = False  # the input side holds up all that could be won elsewhere
         self.build_s: dict[str, float] = {}
         self.first_gain: dict[str, float] = {}
         self.worst_drift = 0.0
@@ -86,11 +91,11 @@ class Course:
 
     # -- segments ---------------------------------------------------------------------------------------------
 
-    def ask(self, values: Values, mode: Mode, fresh: bool = False, longer: int = 1) -> Steps[SegmentResult]:
+    def ask(self, values: Values, mode: Mode, fresh: bool = False, longer: int = 1, epochs: int = 0) -> Steps[SegmentResult]:
         """One segment; a script that ended is started again, and asked for less where it cannot give so much."""
         while True:
             restart = fresh or self._child is None or self._child != restart_values(self.plan, values)
-            result = yield self._segment(values, mode, restart, longer)
+            result = yield self._segment(values, mode, restart, longer, epochs)
             self._account(values, mode, restart, result)
             if result.status is not Status.ENDED or self._enough(result):
                 return result
@@ -100,7 +105,7 @@ class Course:
                     raise TooShortError
             fresh = False  # the child is gone: the next one is fresh anyway
 
-    def _segment(self, values: Values, mode: Mode, restart: bool, longer: int) -> Segment:
+    def _segment(self, values: Values, mode: Mode, restart: bool, longer: int, epochs: int) -> Segment:
         self.asked += 1
         return Segment(
             id=self.asked,
@@ -109,6 +114,7 @@ class Course:
             timed_s=self.plan.timed_s * self._scale * longer * (REAL_LONGER if mode is Mode.REAL else 1.0),
             timed_steps=max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
             mode=mode,
+            epochs=epochs,
             restart=restart,
             stage=self.stage,
             trying=list(self.trying),
@@ -173,6 +179,13 @@ class Course:
 
     def cost_s(self, segments: int, children: int = 0, build_s: float = 0.0, mode: Mode = Mode.REAL) -> float:
         return segments * self.hot_s(mode) + children * (self.start_s + self.standing_build_s) + build_s
+
+    def epochs_s(self, epochs: int) -> float:
+        """What a segment over so many epochs takes: on average half of one passes before it can begin."""
+        steps = self.plan.epoch_steps
+        if not epochs or steps is None or isinstance(self.step_s, Missing):
+            return 0.0
+        return (epochs + 0.5) * (steps * self.step_s + TURN_S)
 
     # -- decisions --------------------------------------------------------------------------------------------
 

@@ -7,11 +7,20 @@ from flatout.knobs.model import Bound
 from flatout.tune.baseline import HARDLY, look, waits
 from flatout.tune.compute import LOOK_SEGMENTS, consider, each_value, is_compute
 from flatout.tune.course import Course, Steps
-from flatout.tune.model import Ceilings, Mode, Offer, Verdict
+from flatout.tune.model import Mode, Offer, Params, Verdict
 from flatout.tune.schedule import segments_for, workers_of
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
+SPARE = 1.15  # supply for so much more than the demand: a loader delivers unevenly, and beside a training it gives less
+GROWTH = 2.0  # the same while the compute side may still become faster
+SCALES = 0.85  # of what as many workers more would give if none stood in another's way
+MORE_THAN_CORES = 4
 RUNG = 1.05  # a doubling that gives less has reached the end of the ladder
+
+
+# What shows at the turn of epochs, or in the evenness of the supply.
+OF_WORKERS = ("persistent_workers", "prefetch_factor")
+EPOCHS = 2
 
 
 class Rung(Struct, frozen=True):
@@ -27,9 +36,13 @@ def input_knobs(course: Course) -> Steps[None]:
     if workers is not None:
         yield from _match_workers(course, workers)
     before = dict(course.whole)
+    if course.demand_may_grow:  # what gives little waits until it is known how much is wanted
+        others = [offer for offer in others if offer.knob not in OF_WORKERS]
     for index, offer in enumerate(others):
         course.pending = LOOK_SEGMENTS * (len(others) - index)
-        if _may_help(course, offer):
+        if offer.knob == "persistent_workers" and workers_of(course.plan, course.whole):
+            yield from _over_epochs(course, offer)
+        elif _may_help(course, offer):
             yield from each_value(course, offer, Mode.REAL)
         else:
             _skip(course, offer)
@@ -54,37 +67,52 @@ def aid_compute(course: Course) -> Steps[None]:
     plenty = min(course.plan.worker_cap, 4 * max(1, now))
     if course.compute_mode is not Mode.REAL or offer is None or plenty <= now:
         return
-    rate = yield from _rung(course, offer, plenty)
+    rate = yield from _rung(course, offer, plenty, Mode.REAL)
     real = course.ceilings.real
     if rate is not None and isinstance(real, float) and rate > HARDLY * real:
         course.aid = {"workers": str(plenty)}
 
 
 def input_is_the_wall(course: Course) -> bool:
-    """Whether even with all the workers allowed the compute side waits; without workers both sides add up."""
+    """Whether the loop gets about all that the loader can give, and the compute side could take more: then nothing else helps.
+
+    Where the loader alone could not be measured: whether even with all the workers allowed the compute side waits. Without
+    workers both sides add up, and each of them counts.
+    """
     ceilings = course.ceilings
-    return workers_of(course.plan, course.whole) > 0 and waits(ceilings.real, ceilings.with_copy, WALL)
+    if not workers_of(course.plan, course.whole) or not waits(ceilings.real, ceilings.with_copy, WALL):
+        return False
+    return isinstance(ceilings.supply, Missing) or not waits(ceilings.real, ceilings.supply, WALL)
 
 
 def skip_behind_the_wall(course: Course) -> None:
     ceilings = course.ceilings
-    course.ceilings = Ceilings(
-        real=ceilings.real, with_copy=ceilings.with_copy, without_copy=ceilings.without_copy, supply=ceilings.real
-    )
     for offer in course.offers():
         if is_compute(offer):
             for value in offer.values:
-                course.decide(
-                    offer, value, "input-is-the-wall", {"supply": _told(ceilings.real), "demand": _told(ceilings.with_copy)}
-                )
+                figures: Params = {"supply": _told(ceilings.real), "demand": _told(ceilings.with_copy)}
+                course.decide(offer, value, "input-is-the-wall", figures)
 
 
 def _waiting(course: Course) -> bool:
     return waits(course.ceilings.real, course.ceilings.with_copy)
 
 
+def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
+    """Workers that stay alive are seen where one epoch turns into the next, and nowhere else."""
+    for value in offer.values:
+        if course.whole.get(offer.knob) == value:
+            continue
+        if course.plan.epoch_steps is None:
+            course.decide(offer, value, "no-epochs")
+        else:
+            yield from consider(course, offer, value, Mode.REAL, epochs=EPOCHS)
+
+
 def _may_help(course: Course, offer: Offer) -> bool:
-    if offer.knob in ("prefetch_factor", "persistent_workers") and not workers_of(course.plan, course.whole):
+    if offer.knob in OF_WORKERS and not workers_of(course.plan, course.whole):
+        return False
+    if offer.knob == "prefetch_factor" and _supply_reached(course):
         return False
     if course.compute_mode is Mode.REAL:
         return True
@@ -98,13 +126,21 @@ def _skip(course: Course, offer: Offer) -> None:
     for value in offer.values or ["more"]:
         if course.tried(offer.knob, value) or offer.knob in course.whole:
             continue
-        if offer.knob in ("prefetch_factor", "persistent_workers") and not workers_of(course.plan, course.whole):
+        if offer.knob in OF_WORKERS and not workers_of(course.plan, course.whole):
             course.decide(offer, value, "no-workers")
+        elif offer.knob == "prefetch_factor" and _supply_reached(course):
+            course.decide(offer, value, "supply-reached", {"real": _told(ceilings.real), "supply": _told(ceilings.supply)})
         elif Bound.INPUT in offer.cures:
             course.decide(offer, value, "loop-not-waiting", {"real": _told(ceilings.real), "demand": _told(ceilings.with_copy)})
         else:
             figures = {"with_copy": _told(ceilings.with_copy), "without_copy": _told(ceilings.without_copy)}
             course.decide(offer, value, "copy-hidden", dict(figures))
+
+
+def _supply_reached(course: Course) -> bool:
+    """A longer queue evens out bursts; it makes no batch cheaper."""
+    ceilings = course.ceilings
+    return isinstance(ceilings.supply, float) and not waits(ceilings.real, ceilings.supply, WALL)
 
 
 def _more_workers(course: Course, offer: Offer) -> Steps[None]:
@@ -114,13 +150,43 @@ def _more_workers(course: Course, offer: Offer) -> Steps[None]:
         return
     course.trying = ["workers"]
     course.pending = LOOK_SEGMENTS + 4
-    best = yield from _climb(course, offer)
-    if best is None:
+    best = yield from (_by_supply(course, offer) if course.supply_tells and course.supplies else _climb(course, offer))
+    if best is None or best == workers_of(course.plan, course.whole):
         return
     decision = yield from consider(course, offer, str(best), Mode.REAL)
     if decision.verdict is Verdict.KEPT:
         course.pending = segments_for(2) + 1
         yield from look(course)
+
+
+def _by_supply(course: Course, offer: Offer) -> Steps[int | None]:
+    """The fewest workers whose supply exceeds the demand, with some to spare; or those that give most."""
+    plan, supplies = course.plan, course.supplies
+    now = workers_of(plan, course.whole)
+    demand = course.ceilings.with_copy
+    enough = demand * (GROWTH if course.demand_may_grow else SPARE) if isinstance(demand, float) else float("inf")
+    # Without workers nothing is fetched while something is computed: then the first rung wins by that alone.
+    best, most_given = now, supplies[now] if now else 0.0
+    workers, missed, most = now, 0, plan.worker_cap
+    while most_given < enough and missed < 2 and workers < most:
+        workers, before = min(most, 2 * workers or 2), workers
+        if workers not in supplies:
+            if course.left_s() < course.cost_s(LOOK_SEGMENTS + 1):
+                break
+            rate = yield from _rung(course, offer, workers, Mode.SUPPLY)
+            if rate is None:
+                break  # so many cannot be had
+            supplies[workers] = rate
+        if supplies[workers] > RUNG * most_given:
+            best, most_given, missed = workers, supplies[workers], 0
+        else:
+            missed += 1
+        # Workers that wait for disks and networks need no core each.
+        if workers == plan.worker_cap and supplies[workers] > SCALES * supplies[before] * workers / max(1, before):
+            most = MORE_THAN_CORES * plan.worker_cap
+    if best == now:
+        course.decide(offer, "more", "no-more-supply", {"workers": now, "supply": _told(supplies[now])})
+    return best
 
 
 def _climb(course: Course, offer: Offer) -> Steps[int | None]:
@@ -130,7 +196,7 @@ def _climb(course: Course, offer: Offer) -> Steps[int | None]:
     cap, missed, workers, worked = course.plan.worker_cap, 0, now, None
     while workers < cap and missed < 2 and not _supplied(course, best.rate) and course.left_s() > course.cost_s(LOOK_SEGMENTS):
         workers = min(cap, 2 * workers if workers else min(2, cap))
-        rate = yield from _rung(course, offer, workers)
+        rate = yield from _rung(course, offer, workers, Mode.REAL)
         if rate is None:
             cap, missed = workers - 1, 2  # so many cannot be had
             continue
@@ -141,22 +207,22 @@ def _climb(course: Course, offer: Offer) -> Steps[int | None]:
             missed += 1  # once more: one worker does what the loop did itself, and a single segment may mislead
     half_way = best.workers + best.workers // 2
     if missed and best.workers > now and half_way <= cap and half_way < workers and not _supplied(course, best.rate):
-        rate = yield from _rung(course, offer, half_way)
+        rate = yield from _rung(course, offer, half_way, Mode.REAL)
         if rate is not None and rate > RUNG * best.rate:
             best = Rung(half_way, rate)
     # Where nothing stood out, the last rung is judged all the same, so that the answer has an interval.
     return best.workers if best.workers > now else worked
 
 
-def _rung(course: Course, offer: Offer, workers: int) -> Steps[float | None]:
+def _rung(course: Course, offer: Offer, workers: int, mode: Mode) -> Steps[float | None]:
     """One segment with so many workers; None, and a decision, where it cannot be done."""
     value = str(workers)
     if course.closed(offer.knob, value) is not None:
         return None
     change = {**course.whole, "workers": value}
-    result = yield from course.ask(change, Mode.REAL)
+    result = yield from course.ask(change, mode)
     if result.fault and course.left_s() > result.took_s:
-        result = yield from course.ask(change, Mode.REAL, fresh=True)
+        result = yield from course.ask(change, mode, fresh=True)
     outcome = result.outcomes.get("workers")
     if result.fault:
         course.decide(offer, value, "fault", {"status": result.status.value})

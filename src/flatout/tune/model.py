@@ -19,6 +19,7 @@ class Mode(StrEnum):
     REAL = "real"  # the script's own loader
     REPLAY_HOST = "replay-host"  # kept batches from host memory: the compute floor with the copy
     REPLAY_DEVICE = "replay-device"  # kept batches on the device: without it
+    SUPPLY = "supply"  # the script's own loader, drawn from as fast as it gives, with nothing computed: the input ceiling
 
 
 class Status(StrEnum):
@@ -46,6 +47,7 @@ class Segment(Struct, frozen=True, kw_only=True):
     timed_s: float  # timed until this has passed …
     timed_steps: int  # … and so many steps are done
     mode: Mode
+    epochs: int = 0  # timed over so many whole epochs, their turns included, instead of by seconds and steps
     restart: bool  # in a fresh child
     stage: str  # for the progress line, with the knobs on trial
     trying: list[str]
@@ -156,6 +158,7 @@ class Plan(Record):
     allow: Numerics = Numerics.TOLERANCE
     worker_cap: int = 0  # by affinity, quota, memory, /dev/shm and file limits
     workers: int = 0  # the script's own
+    epoch_steps: int | None = None  # of the script's shortest training loader
     batch: BatchGoal = BatchGoal.KEEP
     batch_size: int | None = None  # the script's own; None where it cannot be set
     batch_limit: int = 65536
@@ -180,7 +183,7 @@ class Ceilings(Struct, frozen=True, kw_only=True):
     real: float | Missing = Missing("not-measured")
     with_copy: float | Missing = Missing("not-measured")  # the compute floor from host memory
     without_copy: float | Missing = Missing("not-measured")
-    supply: float | Missing = Missing("not-measured")  # the most that the loader gave, where that is the wall
+    supply: float | Missing = Missing("not-measured")  # what the loader gives when nothing is computed
 
 
 class Finished(Record):

@@ -44,6 +44,7 @@ def make(ready: Mapping[str, Any], usable_cores: float, **limits: Any) -> Plan:
         offers=[_offer(by_name[name], list(values), ready) for name, values in tried.items()],
         worker_cap=max(1, int(usable_cores)),
         workers=int(ready.get("workers") or 0),
+        epoch_steps=min((length for length in ready.get("loaders") or () if length), default=None),
         batch_size=ready.get("batch_size"),
         timed_s=0.5,
         warm_steps=4 if on_gpu else 3,

@@ -33,8 +33,11 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "not-allowed": (Verdict.SKIPPED, frozenset({"allowed"})),
     "cannot-repay": (Verdict.SKIPPED, frozenset({"training_s"})),
     "loop-not-waiting": (Verdict.SKIPPED, frozenset({"real", "demand"})),
+    "supply-reached": (Verdict.SKIPPED, frozenset({"real", "supply"})),
+    "no-more-supply": (Verdict.DROPPED, frozenset({"workers", "supply"})),
     "copy-hidden": (Verdict.SKIPPED, frozenset({"with_copy", "without_copy"})),
     "input-is-the-wall": (Verdict.SKIPPED, frozenset({"supply", "demand"})),
     "not-launch-bound": (Verdict.SKIPPED, frozenset({"busy"})),
+    "no-epochs": (Verdict.SKIPPED, frozenset()),
     "no-workers": (Verdict.SKIPPED, frozenset()),
 }

@@ -12,6 +12,7 @@ HOT_ORDER = (True, False, False, True)
 # A B, B A, A B, B A: where each change costs a child, an arm's end meets its own beginning; five children, not six.
 RESTART_ORDER = (True, False)
 
+FROM_THE_LOADER = frozenset({Mode.REAL, Mode.SUPPLY})
 FEWEST_TIMED_STEPS = 8
 DEFAULT_PREFETCH = 2
 SLOW_S = 1.0
@@ -47,7 +48,7 @@ def workers_of(plan: Plan, values: Values) -> int:
 def warm_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
     """Until what a switch left behind is gone: with workers also the batches that lay ready, which came at no price."""
     fewest = _fewer_if_slow(plan.warm_steps, step_s)
-    if mode is not Mode.REAL or not workers_of(plan, values):
+    if mode not in FROM_THE_LOADER or not workers_of(plan, values):
         return fewest
     ready = workers_of(plan, values) * int(values.get("prefetch_factor", DEFAULT_PREFETCH))
     return max(fewest, ready + 2)
@@ -55,7 +56,7 @@ def warm_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) 
 
 def timed_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
     """Workers deliver in bursts of their number: a window must hold several bursts."""
-    bursts = 4 * workers_of(plan, values) if mode is Mode.REAL else 0
+    bursts = 4 * workers_of(plan, values) if mode in FROM_THE_LOADER else 0
     return max(_fewer_if_slow(FEWEST_TIMED_STEPS, step_s), bursts)
 
 

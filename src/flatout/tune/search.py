@@ -98,7 +98,8 @@ def _improve(course: Course) -> Steps[None]:
         course.input_matched = True  # for now: nothing is kept back from the stage itself
         yield from input_knobs(course)
         course.input_matched = False
-        if input_is_the_wall(course):
+        course.wall = input_is_the_wall(course)
+        if course.wall:
             skip_behind_the_wall(course)
             yield from drop_each_once(course)
             return
@@ -111,6 +112,7 @@ def _improve(course: Course) -> Steps[None]:
     if course.whole != sized_for and "batch_size" in course.whole:
         yield from batch_size(course)  # what came since may need less memory, or more
     course.aid = {}
+    course.demand_may_grow = False
     yield from _match_input(course)
     if (yield from spare_time(course)):
         yield from _match_input(course)
@@ -143,7 +145,7 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
     none = Missing("not-measured")
     found = trial.comparison if trial is not None else None
     tuned = ending is Ending.TUNED
-    if not code and not isinstance(course.ceilings.supply, Missing):
+    if not code and course.wall:
         code = "input-is-the-wall"
     return Finished(
         ending=ending,

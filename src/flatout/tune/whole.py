@@ -15,6 +15,8 @@ from flatout.tune.trial import Question, Suspect, Trial
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
 RESTARTS_SHARE = 0.15  # of the budget
+# A batch is not left out, and workers that stay show over whole epochs only: these were judged last, in the whole.
+JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
 
 
@@ -76,7 +78,8 @@ def spare_time(course: Course) -> Steps[bool]:
 
 def drop_each_once(course: Course) -> Steps[None]:
     """Every kept knob is left out once; those that gave least first, should the time not be enough for all."""
-    names = sorted((knob for knob in course.order if knob != "batch_size"), key=lambda knob: course.first_gain.get(knob, 0.0))
+    asked = [knob for knob in course.order if knob not in JUDGED_ELSEWHERE]
+    names = sorted(asked, key=lambda knob: course.first_gain.get(knob, 0.0))
     if len(course.order) < 2:
         return
     course.stage = "each"

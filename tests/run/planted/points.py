@@ -151,6 +151,8 @@ NOT_HOOKS = {
 ELSEWHERE = {
     "apply": "knobs: tests/apply",
     "deep": "the deep look: tests/deep",
+    "feeding": "trials: a fault in it ends a trial, and tune counts it as one",
+    "supply": "trials: a fault in it ends a trial, and tune counts it as one",
     "drive": "knobs on a running script: gives up by itself (Driver.stepped)",
     "parity": "trials: called by Driver.stepped",
     "profile": "knobs on a running script: called by Driver.stepped",

@@ -1,0 +1,79 @@
+"""Where a trial's batches come from: the script's loader, batches kept from it, or the loader drawn from at full speed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.drive import Driver
+from _flatout_agent.replay import Replay
+from _flatout_agent.supply import Supply
+
+
+class Feed:
+    """Stands between the script and its loaders' iterators, whose `__next__` the loader's hook hands over."""
+
+    def __init__(self, driver: Driver, replay: Replay) -> None:
+        self._driver = driver
+        self._handover = driver.scene.handover
+        self._replay = replay
+        self._yields: dict[int, int] = {}
+        self._exhausted: int | None = None  # an iterator whose end the script has not heard of yet
+        self.supply: Supply | None = None
+        self.turned = False  # a loader came to its end since this was last set …
+        self.epoch_turned = False  # … one that is trained from
+
+    def iterator_began(self, iterator: int) -> None:
+        self._yields.pop(iterator, None)
+        if self._exhausted == iterator:
+            self._exhausted = None
+
+    def __call__(self, iterator: Any, original: Any) -> Any:
+        if self._exhausted == id(iterator):
+            self._exhausted = None
+            raise StopIteration
+        supply = self.supply
+        if supply is None or supply.over or not self._trained_from(iterator):
+            return self._take(iterator, original)
+        if id(iterator) not in self._yields:
+            supply.begin_epoch(_length(iterator))
+        batch = supply.draw(lambda: self._take(iterator, original), self._handover.unsettled)
+        if supply.epoch_over:
+            self._exhausted = id(iterator)
+        return batch
+
+    def _take(self, iterator: Any, original: Any) -> Any:
+        key = id(iterator)
+        done = self._yields[key] = self._yields.get(key, getattr(iterator, "_num_yielded", 0)) + 1
+        length = _length(iterator)
+        if length is not None and done > length:
+            self._yields.pop(key, None)
+            self._note_turn(iterator)
+            raise StopIteration
+        if self._replay.mode:
+            batch = self._replay.give(iterator)
+            if batch is not None:
+                return batch
+        try:
+            batch = self._handover.next_batch(iterator, original) if self._handover.busy else original(iterator)
+        except StopIteration:
+            self._note_turn(iterator)
+            raise
+        if not self._replay.mode:
+            self._replay.keep(iterator, batch)
+        return batch
+
+    def _note_turn(self, iterator: Any) -> None:
+        self.turned = True
+        self.epoch_turned = self.epoch_turned or self._trained_from(iterator)
+
+    def _trained_from(self, iterator: Any) -> bool:
+        dataset = getattr(iterator, "_dataset", None)
+        return any(loader.dataset is dataset for loader in self._driver.scene.loaders)
+
+
+def _length(iterator: Any) -> int | None:
+    """Of an epoch: replayed batches are not taken from the loader, and would make it longer."""
+    try:
+        return len(iterator._index_sampler)
+    except Exception:
+        return None
