@@ -6,6 +6,7 @@
     python3 dev.py test --torch 2.4.1     the agent's tests on another torch, in an environment of its own
     python3 dev.py test --lowest          the front's tests on the oldest dependencies that pyproject.toml allows
     python3 dev.py test -- -k words       what follows -- goes to pytest
+    python3 dev.py prepare --torch 2.4.1  only the environments, all that are named at the same time
 
 Environments are kept beside this file (.venv*); nothing is installed again while nothing has changed.
 """
@@ -77,8 +78,10 @@ class Environment:
         say(f"setting up {self.folder.name} (once; a few minutes where torch must be fetched)")
         venv.create(self.folder, with_pip=True, clear=True, system_site_packages=self.system)
         limits = ["--constraint", CONSTRAINTS] if self.constrained else []
-        run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *limits, *self.packages)
-        run(self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--editable", ROOT)
+        # Without compiling: of torch's thousands of files a test imports a few hundred, and Python compiles those by itself.
+        install = (self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
+        run(*install, *limits, *self.packages)
+        run(*install, "--no-deps", "--editable", ROOT)
         stamp.write_text(wanted, encoding="ascii")
         return self
 
@@ -107,6 +110,16 @@ def lowest() -> Environment:
     return Environment(".venv-lowest", [*pinned, "pytest", "pytest-timeout", "hypothesis", "jsonschema"], constrained=False)
 
 
+def prepare(torch: str | None, with_lowest: bool) -> None:
+    """Mostly fetching and unpacking: one waits while another works."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    wanted = [main_environment(), *([other_torch(torch)] if torch else []), *([lowest()] if with_lowest else [])]
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(environment.prepare) for environment in wanted]:
+            done.result()
+
+
 def demo() -> None:
     flatout = [main_environment().prepare().python, "-m", "flatout"]
     say("flatout facts")
@@ -115,6 +128,15 @@ def demo() -> None:
     subprocess.call([str(word) for word in (*flatout, "doctor")], cwd=ROOT)
     say("flatout run examples/restoration.py --small --steps 100")
     run(*flatout, "run", "examples/restoration.py", "--small", "--steps", "100", "--out", ".flatout/demo_out")
+    say("flatout tune examples/restoration.py --small (a minute: trials inside the running script)")
+    profile = ROOT / "examples" / "flatout.toml"
+    kept = profile.read_bytes() if profile.exists() else None
+    try:
+        run(*flatout, "tune", "--budget", "60s", "examples/restoration.py", "--small", "--epochs", "1000")
+    finally:  # the demo leaves the examples as they were
+        profile.unlink(missing_ok=True)
+        if kept is not None:
+            profile.write_bytes(kept)
 
 
 def run_tests(python: Path, *arguments: str) -> None:
@@ -156,10 +178,15 @@ def main() -> None:
     testing.add_argument("--torch", metavar="VERSION", help="the agent's tests on this torch")
     testing.add_argument("--lowest", action="store_true", help="the front's tests on the oldest dependencies")
     testing.add_argument("pytest_arguments", nargs="*", metavar="PYTEST ARGUMENTS", help="after --")
+    preparing = commands.add_parser("prepare", help="the environments of the tests, side by side")
+    preparing.add_argument("--torch", metavar="VERSION", help="also that of this torch")
+    preparing.add_argument("--lowest", action="store_true", help="also that of the oldest dependencies")
     arguments = parser.parse_args()
     began = time.monotonic()
     if arguments.command == "demo":
         demo()
+    elif arguments.command == "prepare":
+        prepare(arguments.torch, arguments.lowest)
     else:
         test(arguments.torch, arguments.lowest, arguments.pytest_arguments)
     say(f"done in {time.monotonic() - began:.0f} s")

@@ -57,13 +57,22 @@ def facts_of(summary: Summary) -> Facts:
     )
 
 
+def _shares(summary: Summary) -> dict[str, float]:
+    """Of the training time; waiting and copying as the verdict saw them, once the first steps were over: one figure for one thing."""
+    spent = summary.training_s
+    if spent <= 0:
+        return {}
+    whole = {name: summary.phases[name] / spent for name in TRAINING_PHASES}
+    return {**whole, **{name: share for name, share in summary.bound_evidence.items() if name in ("input", "copy")}}
+
+
 def _look(summary: Summary) -> RunLook:
     spent = summary.training_s
     return RunLook(
         steps=summary.steps,
         wall_s=summary.wall_s,
         training_s=spent,
-        shares={name: summary.phases[name] / spent for name in TRAINING_PHASES} if spent > 0 else {},
+        shares=_shares(summary),
         bound_by=summary.bound_by,
         script=next((word for word in summary.command[1:] if word.endswith(".py")), Missing("not-reported")),
         loaders=summary.loaders,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
-from statistics import NormalDist, median
+from statistics import NormalDist
 
 from flatout.base.records import Struct
+from flatout.measure.trend import theil_sen
 
-TREND_ALPHA = 0.05
+SHOWN = NormalDist().inv_cdf(1 - 0.05 / 2)  # standard deviations of an order without a trend
 FEWEST_FOR_TREND = 6  # with four values even a perfect order happens by chance once in twelve
 THROTTLED_BY = 0.05  # a fall smaller than this is drift
 THROTTLED_SPREADS = 4.0  # and it must stand out of the spread on both sides
@@ -25,17 +25,6 @@ class Drift(Struct, frozen=True, kw_only=True):
     change: float = 0.0
     per_position: float = 0.0  # of the logarithm; zero where no trend was shown
     throttled_after: int | None = None  # the last whole pair before the fall
-
-
-def trend(places: Sequence[float], logs: Sequence[float]) -> tuple[float, float]:
-    """The slope (Theil and Sen) and the chance of so clear an order without one (Mann and Kendall)."""
-    pairs = list(combinations(zip(places, logs, strict=True), 2))
-    slope = median((second[1] - first[1]) / (second[0] - first[0]) for first, second in pairs)
-    score = sum((second[1] > first[1]) - (second[1] < first[1]) for first, second in pairs)
-    count = len(logs)
-    spread = math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    z = max(0.0, abs(score) - 1) / spread
-    return slope, 2 * (1 - NormalDist().cdf(z))
 
 
 def throttling(logs: Sequence[float]) -> int | None:
@@ -58,10 +47,10 @@ def drift_of(places: Sequence[float], logs: Sequence[float]) -> Drift:
         return Drift(change=change, throttled_after=fallen - 1)
     if len(logs) < FEWEST_FOR_TREND:
         return Drift()
-    slope, chance = trend(places, logs)
-    if chance >= TREND_ALPHA:
+    found = theil_sen(list(zip(places, logs, strict=True)))
+    if found is None or abs(found.significance) <= SHOWN:
         return Drift()
-    return Drift(change=math.expm1(slope * (places[-1] - places[0])), per_position=slope)
+    return Drift(change=math.expm1(found.slope * (places[-1] - places[0])), per_position=found.slope)
 
 
 def _mean(values: Sequence[float]) -> float:
