@@ -65,6 +65,8 @@ class SegmentsCourse(Course):
             "roots": [type(root).__name__ for root in driver.scene.roots],
             "device": driver.scene.device_type,
             "torch": str(self._torch.__version__),
+            "optimizers": [type(optimizer).__name__ for optimizer in driver.scene.optimizers],
+            "loader_sites": [use.site for use in driver.tape.clock.loaders.uses.values() if use.batches],
             "loaders": loaders,
             "workers": max((getattr(loader, "num_workers", 0) for loader in driver.scene.loaders), default=0),
             "batch_size": next((getattr(loader, "batch_size", None) for loader in driver.scene.loaders), None),

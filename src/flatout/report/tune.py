@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.report.terminal import Group, RenderableType, Text
 from flatout.tune.model import Decision, Finished, Progress, Verdict
+from flatout.tune.permanent import Edit
 
 COLOURS = {Verdict.KEPT: "green", Verdict.FAILED: "red", Verdict.NOT_APPLIED: "yellow", Verdict.UNKNOWN: "yellow"}
 
@@ -38,7 +41,18 @@ def ending(end: Finished, words: Words, log: str) -> RenderableType:
     if isinstance(end.ceilings.with_copy, float) and isinstance(end.ceilings.without_copy, float):
         ceilings = {"with_copy": rate(end.ceilings.with_copy), "without_copy": rate(end.ceilings.without_copy)}
         lines.append(Text(words("tune.ceilings", **ceilings)))
+    if isinstance(end.ceilings.supply, float):
+        lines.append(Text(words("tune.supply", supply=rate(end.ceilings.supply))))
     return Group(*lines)
+
+
+def permanent(found: Sequence[Edit], words: Words) -> Text:
+    """The edits that would do the same in the user's own code."""
+    told = [words("permanent.heading")]
+    for edit in found:
+        place = f"{edit.site}: " if edit.site else ""
+        told.append(f"  {place}{words(f'permanent.{edit.code}', edit=edit.edit)}")
+    return Text("\n".join(told))
 
 
 def _outcome(end: Finished, words: Words, log: str) -> str:

@@ -31,6 +31,7 @@ FINAL_PAIRS = 6
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
 RECENT = 20
 FEWEST_STEPS = 3
+FINAL_LOOK_SEGMENTS = 4  # real, replayed from both places, drawn
 TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
@@ -72,6 +73,7 @@ class Course:
         self.supplies: dict[int, float] = {}  # by number of workers, what the loader gives when nothing is computed
         self.supply_tells = True  # until a loader's supply turns out not to be measurable
         self.demand_may_grow = True  # until the compute side has had its knobs
+        self.looked_at: Values | None = None  # what was kept when the ceilings were measured last
         self.wall = False  # the input side holds up all that could be won elsewhere
         self.build_s: dict[str, float] = {}
         self.first_gain: dict[str, float] = {}
@@ -167,8 +169,9 @@ class Course:
         """Kept back for matching the input side, for leaving each knob out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
         matching = 0.0 if self.input_matched else INPUT_SEGMENTS * self.hot_s()
+        looking = 0.0 if self.looked_at == self.whole else FINAL_LOOK_SEGMENTS * self.hot_s()
         asking_again = 0.0 if self.stage in ("each", "final") else FEWEST_SEGMENTS * len(self.whole) * self.hot_s()
-        return last + matching + asking_again
+        return last + matching + looking + asking_again
 
     def final_s(self, restarts: bool) -> float:
         fresh = (FINAL_PAIRS + 1) * self.start_s + FINAL_PAIRS / 2 * self.standing_build_s if restarts else 0.0

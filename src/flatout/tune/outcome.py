@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, dump
 from flatout.knobs import profile_file
 from flatout.knobs.profile import Fingerprint, Profile, Provenance
 from flatout.machine import nvml
+from flatout.measure.parity import Parity
 from flatout.tune.model import Finished
 
 
@@ -35,6 +36,25 @@ def profile_of(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now
         ),
         fingerprint=_fingerprint(ready, script),
     )
+
+
+def answer(end: Finished, parity: Parity | None, seconds: float) -> dict[str, Any]:
+    """The record as a program reads it: the names that the documentation promises, then everything else."""
+    told: dict[str, Any] = dump(end)
+    ceilings = told["ceilings"]
+    return {
+        "speedup": told["speedup"],
+        "interval": [told["lower"], told["upper"]],
+        "baseline": told["baseline"],
+        "final": told["final"],
+        "floor": ceilings["with_copy"],
+        "input_ceiling": ceilings["supply"],
+        "profile": told["profile"],
+        "trials": told["decisions"],
+        "parity": None if parity is None else dump(parity),
+        "seconds": round(seconds, 1),
+        **told,
+    }
 
 
 def _fingerprint(ready: Mapping[str, Any], script: Path | None) -> Fingerprint:

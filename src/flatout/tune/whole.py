@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
+from flatout.tune.baseline import look
 from flatout.tune.compute import LOOK_SEGMENTS, NO_GAIN_ALONE, build_guess_s, consider, is_compute, restart_knobs
 from flatout.tune.course import FINAL_PAIRS, Course, Steps
 from flatout.tune.judge import percent, still_earns
@@ -114,6 +115,8 @@ def last_comparison(course: Course) -> Steps[Trial | None]:
         question = Question(a={}, b=course.whole, mode=Mode.REAL, suspect=Suspect.NEITHER, looks=FINAL_LOOKS, worth=None)
         trial = yield from held(course, question)
         if trial is not None:
+            if course.looked_at != course.whole:
+                yield from look(course, pairs=1)  # the ceilings of what is handed over, not of something before it
             return trial
     return None
 
