@@ -58,7 +58,7 @@ def facts_of(summary: Summary) -> Facts:
 
 
 def _shares(summary: Summary) -> dict[str, float]:
-    """Of the training time. Waiting and copying are the figures of the verdict, after the first steps: one figure for one thing."""
+    """Of the training time. Waiting and copying are the figures of the verdict: one figure for one thing."""
     spent = summary.training_s
     if spent <= 0:
         return {}
