@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flatout.tune.trials import Trials
 
 BUDGET = "90s"
+UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
@@ -88,33 +89,37 @@ class Screen:
         self._live = stream.isatty()
 
     def say(self, sentence: str) -> None:
-        self._wipe()
         with contextlib.suppress(OSError, ValueError):
+            self._wipe()
             print(sentence, file=self.stream, flush=True)
 
     def watch(self, now: Progress, fresh: list[Decision]) -> None:
         from flatout.report import tune as report
         from flatout.report.terminal import show
 
-        self._wipe()
-        for decision in fresh:
-            show(self.stream, report.line(decision, self.words))
-        if self._live:
-            self.stream.write(report.progress(now, self.words)[:100])
-            self.stream.flush()
+        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone: the search goes on for its record
+            self._wipe()
+            for decision in fresh:
+                if decision.code not in UNSAID:
+                    show(self.stream, report.line(decision, self.words))
+            if self._live:
+                self.stream.write(report.progress(now, self.words)[:100])
+                self.stream.flush()
 
     def hint(self, sentence: str) -> None:
         """Only where it can be wiped away again."""
-        self._wipe()
-        if self._live:
-            self.stream.write(sentence[:100])
-            self.stream.flush()
+        with contextlib.suppress(OSError, ValueError):
+            self._wipe()
+            if self._live:
+                self.stream.write(sentence[:100])
+                self.stream.flush()
 
     def show(self, renderable: Any) -> None:
         from flatout.report.terminal import show
 
-        self._wipe()
-        show(self.stream, renderable)
+        with contextlib.suppress(OSError, ValueError):
+            self._wipe()
+            show(self.stream, renderable)
 
     def _wipe(self) -> None:
         if self._live:

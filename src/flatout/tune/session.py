@@ -31,11 +31,12 @@ class Session:
 
     def run(self, trials: Trials, watch: Watcher) -> Finished:
         search = Search(self.plan)
-        known = 0
+        said: list[Decision] = []
         while True:
             wanted = search.next(self._results)
-            fresh = search.decisions[known:]
-            known += len(fresh)
+            # Not by their number: a knob that is tried again has its old decision replaced by the new one.
+            fresh = [decision for decision in search.decisions if decision not in said]
+            said += fresh
             watch(search.progress(), fresh)
             if isinstance(wanted, Finished):
                 return wanted
