@@ -128,8 +128,10 @@ class Screen:
 
 def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen) -> int:
     from flatout.launch.sandbox import Sandbox, folders_of
+    from flatout.launch.scratch import sweep
     from flatout.tune.trials import Trials
 
+    sweep()
     with Sandbox([] if asked["no_sandbox"] else folders_of(line[1:], Path.cwd())) as sandbox:
         folders = ", ".join(str(one) for one in sandbox.folders)
         if not sandbox.ready and not asked["no_sandbox"]:

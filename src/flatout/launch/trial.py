@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from _flatout_agent import wire
 from flatout.base import records
-from flatout.launch import environment
+from flatout.launch import environment, last_watch
 from flatout.machine import host
 
 # Nothing of a trial is sent to trackers, and no progress bar is drawn.
@@ -83,9 +83,16 @@ class TrialChild:
         return told or "OutOfMemoryError" in self.said()
 
     def kill(self) -> None:
+        """With all that it started: its group, those that left the group, and those that nobody is the parent of any more."""
         below = host.family(self.process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         host.kill(below)
+        last_watch.end_marked(os.fsencode(mark_of(self.folder)))
         self.process.wait()
         self._output.close()
+
+
+def mark_of(folder: Path) -> str:
+    """What stands in the environment of every process of a trial with its job in this folder, or below it."""
+    return f"{wire.JOB_VARIABLE}={folder}{os.sep}"
