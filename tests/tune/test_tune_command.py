@@ -77,6 +77,8 @@ def test_a_script_that_crashes_shows_its_last_words(flatout, script):
         (["--budget", "soon"], "soon"),
         (["--only", "precison"], "precison"),
         (["--allow", "everything"], "everything"),
+        (["--resume", "nowhere"], "nowhere"),
+        (["--resume", "."], "tune.jsonl"),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments, words, flatout, script):

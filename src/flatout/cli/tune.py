@@ -20,6 +20,7 @@ from flatout.knobs.model import Numerics
 from flatout.launch import folder, interpreter, target
 
 if TYPE_CHECKING:
+    from flatout.tune.journal import About
     from flatout.tune.model import Decision, Finished, Progress
     from flatout.tune.trials import Trials
 
@@ -54,9 +55,27 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     }
     path, _ = interpreter.choose(asked["python"], os.environ)
     line = target.command_line(path, script)
-    place = Path(asked["resume"]) if asked["resume"] else folder.new_run(Path.cwd(), SystemClock().wall())[1]
+    place = _place(asked["resume"], line)
     code = _in_sandbox(line, place, limits, asked, Screen(sys.stderr, words))
     sys.exit(code)
+
+
+def _place(resumed: str | None, line: list[str]) -> Path:
+    """Of the record. What cannot be gone on from is said before anything is started."""
+    from flatout.tune.session import resumable
+
+    if resumed is None:
+        return folder.new_run(Path.cwd(), SystemClock().wall())[1]
+    resumable(Path(resumed), _about(line))
+    return Path(resumed)
+
+
+def _about(line: list[str]) -> About:
+    from flatout._version import __version__
+    from flatout.tune.journal import About
+    from flatout.tune.outcome import digest_of
+
+    return About(command=line[1:], script=digest_of(target.script_file(line[1:])), version=__version__)
 
 
 def seconds_of(text: str) -> float:
@@ -158,10 +177,10 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         for offer in plan.offers:
             screen.say(f"  {offer.knob}: {', '.join(offer.values) or '…'} ({offer.numerics})")
         return 0
-    session = Session(place, plan)
-    if session.resumed:
-        screen.say(screen.words("tune.resumed", count=session.resumed))
-    end = session.run(trials, screen.watch)
+    with Session(place, plan, _about(line)) as session:
+        if session.resumed:
+            screen.say(screen.words("tune.resumed", count=session.resumed))
+        end = session.run(trials, screen.watch)
     trials.stop()
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
