@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from processes import gone, wait_until
 
 from flatout.launch import scratch
 from flatout.launch.sandbox import NEVER, Sandbox, folders_of
@@ -31,20 +31,6 @@ keeper.at_work(child.pid)
 print(child.pid, flush=True)
 time.sleep(60)
 """
-
-
-def gone(pid):
-    try:
-        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except OSError:
-        return True
-
-
-def wait_until(what, seconds=20):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="environments of other processes are told by Linux alone")

@@ -13,8 +13,9 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of
+from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
+from flatout.cli.tune_stopped import go_on_with, unharmed
 from flatout.knobs import catalogue
 from flatout.knobs.model import Numerics
 from flatout.launch import folder, interpreter, target
@@ -56,8 +57,9 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     path, _ = interpreter.choose(asked["python"], os.environ)
     line = target.command_line(path, script)
     place = _place(asked["resume"], line)
-    code = _in_sandbox(line, place, limits, asked, Screen(sys.stderr, words))
-    sys.exit(code)
+    screen = Screen(sys.stderr, words)
+    again = go_on_with(words_typed(context), script, place)
+    sys.exit(unharmed(lambda: _in_sandbox(line, place, limits, asked, screen), place, again, screen))
 
 
 def _place(resumed: str | None, line: list[str]) -> Path:
