@@ -172,7 +172,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
 
     ready = trials.look()
     if ready is None:
-        screen.say(screen.words("tune.not-driven", said=_last_line(trials.said)))
+        log = str(place / "trials.log")
+        screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))
         return 1
     plan = None if asked["resume"] else planning.make(ready, _cores(), **limits)
     if plan is not None and asked["dry_run"]:
@@ -227,8 +228,3 @@ def _cores() -> float:
 
     usable = host.processor().usable
     return usable if isinstance(usable, float) else 1.0
-
-
-def _last_line(text: str) -> str:
-    lines = [one for one in text.strip().splitlines() if one.strip()]
-    return lines[-1] if lines else "…"

@@ -16,6 +16,7 @@ from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, outside
 from flatout.launch.trial import TrialChild, mark_of
+from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 
 POLL_S = 0.01
@@ -51,6 +52,7 @@ class Trials:
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.said = ""  # the end of what a child printed that died
+        self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
 
     def __enter__(self) -> Trials:
         return self
@@ -75,11 +77,13 @@ class Trials:
         self._start({})
         child = self._child
         assert child is not None
-        self._wait(child, child.ready)
+        ended = self._wait(child, child.ready)
         self.ready = child.ready() or {}
-        if not self.ready:
+        if not self.ready or "refused" in self.ready:
+            self.nothing = reason(child, ended, self.ready)
             self.said = child.said()
             self.stop()
+            self.ready = {}
         return self.ready or None
 
     def carry_out(self, segment: Segment) -> SegmentResult:
@@ -136,7 +140,7 @@ class Trials:
         return self._child
 
     def _wait(self, child: TrialChild, done: Any) -> str:
-        """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more."""
+        """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more, or too long."""
         began = worked = self._clock.monotonic()
         busy = 0.0
         while done() is None:
