@@ -6,6 +6,7 @@ question the script stands still, at a step boundary, with nothing on its way to
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -24,6 +25,9 @@ from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer
 POLL_S = 0.002
 WINDOWS = 8
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
+
+# Backward passes without a step: with no optimizer in sight, and where there is one that may accumulate for long.
+BY_HAND, LONG_ACCUMULATION = 50, 5000
 
 
 class Mark:
@@ -57,6 +61,17 @@ class SegmentsCourse(Course):
 
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
+        driver.tape.after_reading.append(lambda now: self._end_without_steps(driver))
+
+    def _end_without_steps(self, driver: Driver) -> None:
+        """Steps are what trials hold on to: a script that updates its parameters by hand would be waited for in vain."""
+        backwards = driver.tape.clock.backwards
+        if driver.tape.ticks or backwards < BY_HAND:
+            return
+        if backwards < LONG_ACCUMULATION and _has_optimizer(self._torch):
+            return
+        write_whole(os.path.join(self._folder, READY), {"refused": "by-hand", "backwards": backwards})
+        os._exit(0)
 
     def begin(self, driver: Driver) -> None:
         numerics = {name: kind().numerics(driver.scene) for name, kind in _hot_kinds().items()}
@@ -232,6 +247,11 @@ class SegmentsCourse(Course):
         """The script has come to its end: what was timed until then counts."""
         if self._mark is not None and self._steps:
             self._answer(driver, "ended")
+
+
+def _has_optimizer(torch: Any) -> bool:
+    # By type: `isinstance` would wake lazy proxies.
+    return any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects())
 
 
 def len_of(loader: Any) -> int | None:

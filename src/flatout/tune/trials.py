@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import signal
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,11 @@ from flatout.base.clock import Clock
 from flatout.base.records import Missing, dump
 from flatout.knobs import catalogue
 from flatout.knobs.model import Numerics, Switch
+from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
-from flatout.launch.trial import TrialChild
+from flatout.launch.scratch import Scratch, outside
+from flatout.launch.trial import TrialChild, mark_of
+from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 
 POLL_S = 0.01
@@ -41,38 +43,47 @@ class Trials:
         self._clock = clock
         self._log = log
         self._memory_fraction = memory_fraction
-        self._place = Path(tempfile.mkdtemp(prefix="flatout-trials-"))
+        self._scratch = Scratch(outside(sandbox.folders))
+        self._place = self._scratch.path
+        self._keeper = Keeper(mark_of(self._place), [self._place, *sandbox.above])
         self._child: TrialChild | None = None
         self._early: Values = {}
         self._children = 0
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.said = ""  # the end of what a child printed that died
+        self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
 
     def __enter__(self) -> Trials:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        shutil.rmtree(self._place, ignore_errors=True)
+        try:
+            self.stop()
+        finally:
+            self._keeper.close()
+            self._scratch.remove()
 
     def stop(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            with self._log.open("ab") as log:
-                log.write((self._child.folder / "output.txt").read_bytes()[-65536:])
-            self._child = None
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            self._keeper.at_work(0)
+            with contextlib.suppress(OSError), self._log.open("ab") as log:
+                log.write((child.folder / "output.txt").read_bytes()[-65536:])
 
     def look(self) -> dict[str, Any] | None:
         """A first child until its parts are known; None where it never comes to a step."""
         self._start({})
         child = self._child
         assert child is not None
-        self._wait(child, child.ready)
+        ended = self._wait(child, child.ready)
         self.ready = child.ready() or {}
-        if not self.ready:
+        if not self.ready or "refused" in self.ready:
+            self.nothing = reason(child, ended, self.ready)
             self.said = child.said()
             self.stop()
+            self.ready = {}
         return self.ready or None
 
     def carry_out(self, segment: Segment) -> SegmentResult:
@@ -104,14 +115,7 @@ class Trials:
     def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
         """The losses of so many steps in a fresh child; None where it does not come to its end."""
         self.stop()
-        self._children += 1
-        self._child = child = TrialChild(
-            self._sandbox.wrap(self._command),
-            self._environ,
-            self._place / str(self._children),
-            parity={"knobs": dict(knobs), "steps": steps, "seed": seed},
-            memory_fraction=self._memory_fraction,
-        )
+        child = self._begin(parity={"knobs": dict(knobs), "steps": steps, "seed": seed})
         self._wait(child, child.losses)
         told = child.losses()
         self.said = child.said()
@@ -119,20 +123,24 @@ class Trials:
         return [float(loss) for loss in told["losses"]] if told else None
 
     def _start(self, early: Values) -> None:
-        self._children += 1
         self._unused = True
         self._early = dict(early)
+        self._begin(segments=True, knobs=dict(early))
+
+    def _begin(self, **job: Any) -> TrialChild:
+        self._children += 1
         self._child = TrialChild(
             self._sandbox.wrap(self._command),
             self._environ,
             self._place / str(self._children),
-            segments=True,
-            knobs=dict(early),
             memory_fraction=self._memory_fraction,
+            **job,
         )
+        self._keeper.at_work(self._child.process.pid)
+        return self._child
 
     def _wait(self, child: TrialChild, done: Any) -> str:
-        """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more."""
+        """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more, or too long."""
         began = worked = self._clock.monotonic()
         busy = 0.0
         while done() is None:

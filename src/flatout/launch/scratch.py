@@ -1,0 +1,75 @@
+"""Temporary folders that leave nothing behind: removed whatever a script did to them, swept up after a front that was killed.
+
+A folder is held by a lock on a file in it. The lock goes with its owner, however that ends, and holds across containers
+that share a file system, where process numbers would mislead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from flatout.launch.last_watch import remove
+
+if sys.platform != "win32":
+    import fcntl
+
+PREFIX = "flatout-tmp-"
+LOCK = "held"
+SHARED_MEMORY = "/dev/shm"
+
+
+class Scratch:
+    """A temporary folder of ours. `place` None: where temporary folders usually are."""
+
+    def __init__(self, place: str | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if sys.platform != "win32":
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        if self._lock >= 0:
+            remove(str(self.path))
+            os.close(self._lock)
+            self._lock = -1
+
+
+def outside(folders: Iterable[Path]) -> str | None:
+    """A place for temporary folders that is not below any of these: what is written there must be seen by both sides."""
+    usual = Path(tempfile.gettempdir()).resolve()
+    covered = any(folder == usual or folder in usual.parents for folder in folders)
+    return SHARED_MEMORY if covered else None
+
+
+def sweep() -> None:
+    """Remove what a front left that was killed together with its keeper: folders of ours that nobody holds."""
+    for place in dict.fromkeys((tempfile.gettempdir(), SHARED_MEMORY)):
+        for path in Path(place).glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if _is_ours(path) and not _held(path / LOCK):
+                    remove(str(path))
+
+
+def _is_ours(path: Path) -> bool:
+    return sys.platform != "win32" and path.lstat().st_uid == os.geteuid() and path.is_dir()
+
+
+def _held(lock: Path) -> bool:
+    """A folder without a lock is one that is being made, this moment."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:
+        return True
+    try:
+        if sys.platform != "win32":
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
