@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
@@ -170,6 +171,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     from flatout.tune import plan as planning
     from flatout.tune.session import Session
 
+    began = SystemClock().monotonic()
     ready = trials.look()
     if ready is None:
         log = str(place / "trials.log")
@@ -188,6 +190,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
         end = _through_the_gate(end, trials, place, screen)
+    end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1))
     return _conclude(end, ready, place, line, asked, screen)
 
 
@@ -204,7 +207,7 @@ def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen
     screen.say(screen.words(f"tune.parity-{parity.verdict}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **shown))
     if taken:
         screen.say(screen.words("tune.parity-taken-out", knobs=", ".join(taken)))
-    return records.replace(end, profile=knobs if parity.verdict is Verdict.PASS else {})
+    return records.replace(end, profile=knobs if parity.verdict is Verdict.PASS else {}, parity=parity)
 
 
 def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Screen) -> int:
@@ -215,12 +218,26 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
         path = outcome.write_profile(end, ready, line, SystemClock().wall())
         script = next((word for word in line[1:] if word.endswith(".py")), "")
         screen.say(screen.words("tune.profile", path=str(path), script=script))
+        _show_edits(end, ready, line, screen)
     else:
         screen.say(screen.words("tune.no-profile"))
     screen.say(screen.words("tune.record", path=str(place / "tune.json")))
     if asked["as_json"]:
-        sys.stdout.write(records.encode(end).decode())
+        sys.stdout.write(json.dumps(outcome.answer(end), indent=2) + "\n")
     return 1 if end.ending in ("baseline-fails", "too-short") else 0
+
+
+def _show_edits(end: Finished, ready: dict[str, Any], line: list[str], screen: Screen) -> None:
+    from flatout.report import tune as report
+    from flatout.tune import permanent
+
+    script = target.script_file(line[1:])
+    if script is None:
+        return
+    source = script.read_text(encoding="utf-8", errors="replace")
+    found = permanent.edits(end.profile, script.name, source, ready, str(ready.get("device", "cuda")))
+    if found:
+        screen.show(report.permanent(found, screen.words))
 
 
 def _cores() -> float:

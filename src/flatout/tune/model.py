@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from flatout.base.records import Missing, Record, Struct, field
 from flatout.knobs.model import Bound, Numerics
+from flatout.measure.parity import Parity
 from flatout.measure.statistics import Window, throughput
 
 Values = dict[str, str]  # knob -> value; a knob that is not in it is as the script has it
@@ -209,6 +210,8 @@ class Finished(Record):
     segments: int
     code: str = ""
     params: Params = field(default_factory=dict)
+    parity: Parity | None = None  # of what is handed over; None where the gate was not asked
+    seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
 
 
 class Progress(Struct, frozen=True, kw_only=True):

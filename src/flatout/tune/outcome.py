@@ -12,7 +12,6 @@ from flatout.base.records import Missing, dump
 from flatout.knobs import profile_file
 from flatout.knobs.profile import Fingerprint, Profile, Provenance
 from flatout.machine import nvml
-from flatout.measure.parity import Parity
 from flatout.tune.model import Finished
 
 
@@ -38,7 +37,7 @@ def profile_of(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now
     )
 
 
-def answer(end: Finished, parity: Parity | None, seconds: float) -> dict[str, Any]:
+def answer(end: Finished) -> dict[str, Any]:
     """The record as a program reads it: the names that the documentation promises, then everything else."""
     told: dict[str, Any] = dump(end)
     ceilings = told["ceilings"]
@@ -51,8 +50,6 @@ def answer(end: Finished, parity: Parity | None, seconds: float) -> dict[str, An
         "input_ceiling": ceilings["supply"],
         "profile": told["profile"],
         "trials": told["decisions"],
-        "parity": None if parity is None else dump(parity),
-        "seconds": round(seconds, 1),
         **told,
     }
 
