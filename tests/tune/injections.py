@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-FAULTS = ("oom", "hang", "segfault", "exception", "exit", "_exit", "kill", "kill-parent", "full-disk")
+FAULTS = ("oom", "hang", "segfault", "exception", "exit", "_exit", "kill", "kill-parent", "ctrl-c", "term", "full-disk")
 
 # first-start: the very first child. start: a later child, after one that was killed. switch: while the knob is put on.
 # write: in the middle of the script's own checkpoint. answer: while the agent writes a result. journal: while the front
@@ -24,6 +24,8 @@ KIND = {
     "_exit": "exit",
     "kill": "killed",
 }
+# These end the front, with this exit code; it is taken up again by --resume.
+STOPS = {"kill-parent": -9, "ctrl-c": 130, "term": 143, "full-disk": 1}
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,8 @@ class Injection:
 
 
 def _injection(fault: str, moment: str) -> Injection:
-    if moment == "first-start":
-        return Injection(fault, moment, code=-9 if fault == "kill-parent" else 1)
-    if fault in ("kill-parent", "full-disk"):
-        return Injection(fault, moment, code=-9 if fault == "kill-parent" else 1, resumed=True)
+    if moment == "first-start" or fault in STOPS:
+        return Injection(fault, moment, code=STOPS.get(fault, 1), resumed=moment != "first-start")
     ours = fault in ("oom", "exception")  # raised inside our own call: the agent takes it
     if ours and moment == "switch":
         return Injection(fault, moment, code=0, refused=True)

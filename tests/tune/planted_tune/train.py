@@ -63,6 +63,10 @@ def strike(fault=FAULT):
     if fault == "kill-parent":
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(3600)  # nobody but its keeper ends it now
+    if fault in ("ctrl-c", "term"):
+        for _ in range(2):  # whoever presses it once presses it twice
+            os.kill(os.getppid(), signal.SIGINT if fault == "ctrl-c" else signal.SIGTERM)
+        time.sleep(3600)
     if fault == "full-disk":
         fill_the_disk()
 
