@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from _flatout_agent.clock import COMPILE
-from _flatout_agent.drive import Course, Driver, Parent, told
+from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.feeding import Feed
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, Replay
@@ -40,7 +40,7 @@ class Mark:
         self.at = perf_counter_ns()
 
 
-class SegmentsCourse(Course):
+class SegmentsCourse(TrialCourse):
     """One segment after another, until the front ends the process."""
 
     def __init__(self, torch: Any, folder: str) -> None:

@@ -37,6 +37,8 @@ TRAINING_PHASES = ("input", "copy", "forward", "backward", "optimizer", "device_
 WARM_STEPS = 3
 
 
+GAVE_UP = 96  # exit status of a trial whose agent cannot go on: nobody would get an answer from it
+
 READY = "ready.json"  # written by a trial's child once its parts are known
 LOSSES = "losses.json"  # written by a child that was to train for a loss curve
 QUESTION = "segment.json"  # the segment that is asked for: a new one has another number

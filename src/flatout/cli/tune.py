@@ -60,7 +60,7 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     place = _place(asked["resume"], line)
     screen = Screen(sys.stderr, words)
     again = go_on_with(words_typed(context), script, place)
-    sys.exit(unharmed(lambda: _in_sandbox(line, place, limits, asked, screen), place, again, screen))
+    sys.exit(unharmed(lambda: _in_sandbox(line, place, limits, asked, screen), place, again, words, screen.say))
 
 
 def _place(resumed: str | None, line: list[str]) -> Path:

@@ -7,12 +7,9 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from flatout.base.words import Words
 from flatout.launch.interruption import Interruption, interruptible
-
-if TYPE_CHECKING:
-    from flatout.cli.tune import Screen
 
 RESUME = "--resume"
 
@@ -31,17 +28,17 @@ def go_on_with(typed: Sequence[str], script: Sequence[str], place: Path) -> str:
     return shlex.join(["flatout", "tune", RESUME, folder, *kept, *script])
 
 
-def unharmed(search: Callable[[], int], place: Path, again: str, screen: Screen) -> int:
+def unharmed(search: Callable[[], int], place: Path, again: str, words: Words, say: Callable[[str], None]) -> int:
     """The exit code of the search. Stopped, it says so in a sentence; everything that it started is gone by then."""
     try:
         with interruptible():
             return search()
     except Interruption as stop:
-        screen.say(screen.words("tune-stopped.interrupted" if _begun(place) else "tune-stopped.not-begun", again=again))
+        say(words("tune-stopped.interrupted" if _begun(place) else "tune-stopped.not-begun", again=again))
         return stop.exit_code
     except OSError as error:
         told = {"detail": error.strerror or str(error), "path": error.filename or place}
-        screen.say(screen.words("tune-stopped.disk" if _begun(place) else "tune-stopped.disk-not-begun", **told, again=again))
+        say(words("tune-stopped.disk" if _begun(place) else "tune-stopped.disk-not-begun", **told, again=again))
         return 1
 
 

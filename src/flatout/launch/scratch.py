@@ -7,7 +7,9 @@ that share a file system, where process numbers would mislead.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -20,6 +22,7 @@ if sys.platform != "win32":
 
 PREFIX = "flatout-tmp-"
 LOCK = "held"
+LEAST_ROOM = 65536  # bytes: an answer of a trial is far smaller
 SHARED_MEMORY = "/dev/shm"
 
 
@@ -37,6 +40,12 @@ class Scratch:
             remove(str(self.path))
             os.close(self._lock)
             self._lock = -1
+
+
+def check_room(path: Path) -> None:
+    """A full disk is no fault of whoever met it first."""
+    if shutil.disk_usage(path).free < LEAST_ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def outside(folders: Iterable[Path]) -> str | None:

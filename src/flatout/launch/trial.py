@@ -30,6 +30,9 @@ QUIET = {
 }
 TAIL = 4000
 
+# torch's on a device and on the host, Python's, C++'s.
+OUT_OF_MEMORY = ("OutOfMemoryError", "DefaultCPUAllocator: can't allocate memory", "MemoryError", "std::bad_alloc")
+
 
 class TrialChild:
     """One started script, asked for segments by files in `folder`."""
@@ -79,7 +82,7 @@ class TrialChild:
 
     def ran_out_of_memory(self) -> bool:
         told = any(line.get("kind") == "oom" for line in self._journals())
-        return told or "OutOfMemoryError" in self.said()
+        return told or any(words in self.said() for words in OUT_OF_MEMORY)
 
     def steps(self) -> int | None:
         """Optimizer steps that it told of; None where no process of it came to import torch."""
