@@ -129,6 +129,7 @@ class Driver:
         roots = finder.roots(optimizers)
         self.scene.found(roots, optimizers, self.training_loaders())
         self.scene.autocast_seen, self.scene.compiled_seen = finder.autocast_seen, finder.compiled_seen
+        self.scene.double_backward_seen = finder.double_backward_seen
         kinds = {parameter.device.type for root in roots for parameter in root.parameters()}
         self.scene.device_type = "cuda" if "cuda" in kinds else "cpu"
         self._ready = True
@@ -146,7 +147,7 @@ class Driver:
 
     def _end(self) -> None:
         """The course is over: what is on stays on, and nothing is called at steps any more."""
-        self._course = _Nothing()
+        self._course = _Nothing(self._course)
 
     def synchronize(self) -> None:
         if self.scene.device_type == "cuda":
@@ -154,6 +155,11 @@ class Driver:
 
 
 class _Nothing(Course):
+    """Nothing at the steps; what was on has its last word at the end."""
+
+    def __init__(self, before: Course) -> None:
+        self.finish = before.finish  # type: ignore[method-assign]
+
     def begin(self, driver: Driver) -> None:
         pass
 

@@ -12,6 +12,8 @@ PLAIN_STEPS = 12
 WARM_STEPS = 12
 TIMED_STEPS = 20
 SLOWER = 0.97  # of the plain rate: less is not the noise of twenty steps
+# Said at the script's end these mean that it is over, not that the knob did nothing.
+OVER = frozenset({"optimizer-is-gone", "not-called-yet", "no-step-yet", "no-batch-yet"})
 
 _IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
 
@@ -44,6 +46,7 @@ class ProfileCourse(Course):
         self._count = 0
         self._rate: Rate | None = None
         self._before = 0.0
+        self._proved: set[str] = set()
 
     def begin(self, driver: Driver) -> None:
         self._rate = Rate(driver)
@@ -68,9 +71,19 @@ class ProfileCourse(Course):
 
     def _judge(self, driver: Driver) -> None:
         after = self._rate.since(driver) if self._rate else 0.0
-        driver.write("proofs", step=driver.scene.steps_done, proofs=told(driver.board.proofs()))
+        proofs = driver.board.proofs()
+        self._proved = set(proofs)
+        driver.write("proofs", step=driver.scene.steps_done, proofs=told(proofs))
         if self._check and self._before > 0 and after < SLOWER * self._before and driver.board.on:
             knobs = sorted(driver.board.on)
             driver.board.clear()
             details = {"ratio": round(after / self._before, 4), "before": self._before, "after": after}
             driver.write("taken-back", step=driver.scene.steps_done, knobs=knobs, code="slower", details=details)
+
+    def finish(self, driver: Driver) -> None:
+        """What a short run had no time to prove, and what a long one has counted since: graphs, batches, recompiles."""
+        proofs = driver.board.proofs()
+        last = {name: proof for name, proof in proofs.items() if proof.code not in OVER or name not in self._proved}
+        last = {name: proof for name, proof in last.items() if proof.code != "optimizer-is-gone"}
+        if last:
+            driver.write("proofs", step=driver.scene.steps_done, proofs=told(last))

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,6 +17,8 @@ from torch import nn
 
 from _flatout_agent.apply.compile import LIMITS, Compile
 from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.apply.roots import WHOLE_STEPS, RootFinder
+from _flatout_agent.apply.sources import says_create_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
 
@@ -215,3 +218,38 @@ def test_inductor_itself():
     command = [sys.executable, "-c", INDUCTOR, str(here), str(here.parents[1] / "src")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert ended.stdout.split("\n")[:2] == ["applied", "applied 1 0"], ended.stderr
+
+
+TWICE = {"create_graph": True}  # not in the words that are looked for: this file is a source of the script's, too
+
+
+def test_gradients_of_gradients_are_refused():
+    """Compiled code raises in the second backward pass, where the call can no longer be repeated without us."""
+    training = Training()
+    finder = RootFinder(torch)
+    before = vars(torch.autograd)["_engine_run_backward"]
+    finder.begin()
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    for _ in range(WHOLE_STEPS + 1):
+        (slope,) = torch.autograd.grad(training.model(x).sum(), x, **TWICE)
+        slope.pow(2).sum().backward()
+        finder.step_ended()
+    assert finder.done
+    assert vars(torch.autograd)["_engine_run_backward"] is before
+    with staged(training, KINDS) as stage:
+        stage.scene.double_backward_seen = finder.double_backward_seen
+        assert stage.board.set({"compile": "default"})["compile"].code == "double-backward"
+
+
+def test_a_penalty_that_comes_later_is_found_in_the_source(tmp_path, monkeypatch):
+    path = tmp_path / "penalties.py"
+    module = ModuleType("penalties")
+    module.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "penalties", module)
+    (name,) = TWICE
+    path.write_text(f"# {name}=True would do\ngrad(y, x, {name}=False)\n")
+    assert says_create_graph() == ""
+    path.write_text(f"import torch\ngrad(y, x, {name} = True)\n")
+    assert says_create_graph() == "penalties.py:2"
+    with staged(Training(), KINDS) as stage:
+        assert stage.board.set({"compile": "default"})["compile"].code == "double-backward"

@@ -66,6 +66,7 @@ class Scene:
         self.steps_done = 0  # a knob that must come before the first step asks this
         self.autocast_seen = False  # the script enters autocast itself
         self.compiled_seen = False  # the script uses torch.compile itself
+        self.double_backward_seen = False  # it differentiates gradients: a penalty, a Hessian
         self.wardrobe = Wardrobe(torch)
         self.handover = Handover(torch)
         self.mover = Mover(torch)
