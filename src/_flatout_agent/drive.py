@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable
 from weakref import ref
 
-from _flatout_agent.apply.model import Scene, alive, refused
+from _flatout_agent.apply.model import UNKNOWN, Scene, alive, refused
 from _flatout_agent.apply.registry import KNOBS
 from _flatout_agent.apply.roots import RootFinder
 from _flatout_agent.apply.switchboard import Switchboard
@@ -48,7 +48,7 @@ class Driver:
         self.torch = torch
         self.tape = tape
         self.write = write
-        self.scene = Scene(torch)
+        self.scene = Scene(torch, UNKNOWN)
         self.board = Switchboard(self.scene, KNOBS)
         self._course = course
         self._finder: RootFinder | None = None

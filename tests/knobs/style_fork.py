@@ -66,7 +66,7 @@ def pickled(model):
     """How many bytes, or why not; and whether we are in them."""
     try:
         data = pickle.dumps(model)
-    except Exception as error:
+    except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
         return type(error).__name__
     return "flatout" if b"flatout" in data else "clean"
 
@@ -81,7 +81,7 @@ def write_trace():
         trace["bare"] = [pickled(root) for root in roots]  # what cannot be pickled without us cannot with us
         trace["classes"] = [type(root) is root.__class__ for root in roots]
         trace["flags"] = flags()
-    except BaseException as error:
+    except Exception as error:  # noqa: BLE001
         trace["failed"] = f"{type(error).__name__}: {error}"
     Path(ending["trace"]).write_text(json.dumps(trace), encoding="utf-8")
 
@@ -123,7 +123,7 @@ def begin_agent(backend):
         Compile.backend = backend  # Dynamo and autograd without the minutes of a compiler
     made, put_on = drive.Driver.__init__, profile.ProfileCourse._put_on
 
-    def __init__(self, *args, **kwargs):
+    def noted(self, *args, **kwargs):
         made(self, *args, **kwargs)
         drivers.append(self)
 
@@ -131,7 +131,7 @@ def begin_agent(backend):
         put_on(self, driver)
         held.append((driver.scene.roots, driver.scene.optimizers))
 
-    drive.Driver.__init__, profile.ProfileCourse._put_on = __init__, _put_on
+    drive.Driver.__init__, profile.ProfileCourse._put_on = noted, _put_on
     start.begin()
 
 

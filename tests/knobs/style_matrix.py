@@ -8,6 +8,7 @@ byte for byte; else its files must be built the same. Nothing may be left behind
 import argparse
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ GROUPS = {
     "card": {
         "tf32": "on",
         "cudnn_benchmark": "on",
+        "allocator": "expandable",
         "pin_memory": "on",
         "non_blocking": "on",
         "device_prefetch": "on",
@@ -151,7 +153,7 @@ def built(path, data):
 
     try:
         return structure(torch.load(io.BytesIO(data), weights_only=True))
-    except Exception as error:
+    except (RuntimeError, ValueError, pickle.UnpicklingError) as error:
         return type(error).__name__
 
 
@@ -160,8 +162,8 @@ def wrongs(plain, ours, sentences):
     found = []
     if ours.code != plain.code:
         found.append(f"exit status {ours.code}, plain {plain.code}: {ours.stderr[-600:]}")
-    for line in (line for journal in ours.lines for line in journal if line["kind"] == "fault"):
-        found.append(f"fault in {line['where']}: {line['text']}")
+    faults = [line for journal in ours.lines for line in journal if line["kind"] == "fault"]
+    found += [f"fault in {line['where']}: {line['text']}" for line in faults]
     for use in ours.uses:
         if use.came is Came.REFUSED and use.code in ("fault", "raised", "fetching-failed", "unknown-knob", ""):
             found.append(f"{use.name}: {use.code} {use.details}")

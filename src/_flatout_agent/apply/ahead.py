@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Callable
 from weakref import ref
 
-from _flatout_agent.apply.fetching import plain_values, random_state
+from _flatout_agent.apply.fetching import random_state
 from _flatout_agent.apply.limits import feedback_methods, samplers_from
 from _flatout_agent.apply.moving import Mover
 

@@ -18,6 +18,8 @@ RESAMPLED = "resampled"
 TOLERANCE = "tolerance"
 TRAINING = "training"
 
+UNKNOWN = ""  # the device of a model that has not been found yet
+
 
 class Outcome:
     """What came of a knob: a status, a reason that needs no language, and what was seen, as plain JSON values."""
@@ -91,6 +93,12 @@ class Scene:
     @property
     def loaders(self) -> list[Any]:
         return alive(self._loaders)
+
+    def may_have_cuda(self) -> bool:
+        """Before the first step nobody knows where the model will be. Asking the driver would spoil a later fork."""
+        if self.device_type != UNKNOWN:
+            return self.has_cuda()
+        return bool(getattr(self.torch.version, "cuda", None) or getattr(self.torch.version, "hip", None))
 
     def has_cuda(self) -> bool:
         return bool(self.device_type == "cuda" and self.torch.cuda.is_available())

@@ -14,6 +14,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 CREATE_GRAPH = re.compile(r"^[^#\n]*\bcreate_graph\s*=\s*True", re.MULTILINE)
+ALLOCATOR = re.compile(r"^[^#\n]*(\bPYTORCH_(CUDA_|HIP_)?ALLOC_CONF\b|AllocatorSettings|_allocator_settings\b)", re.MULTILINE)
 
 
 def own_files() -> list[str]:
@@ -44,8 +45,17 @@ def own_sources() -> Iterator[tuple[str, str]]:
 
 def says_create_graph() -> str:
     """File and line at which the script asks for a gradient that can itself be differentiated; empty where nowhere."""
+    return _said(CREATE_GRAPH)
+
+
+def says_allocator() -> str:
+    """File and line at which the script speaks of the allocator's settings; empty where nowhere."""
+    return _said(ALLOCATOR)
+
+
+def _said(pattern: re.Pattern[str]) -> str:
     for path, text in own_sources():
-        said = CREATE_GRAPH.search(text)
+        said = pattern.search(text)
         if said is not None:
             line = text.count("\n", 0, said.end()) + 1
             return f"{os.path.basename(path)}:{line}"

@@ -19,6 +19,10 @@ FORBIDDEN_BY = {
     "tf32": {"NVIDIA_TF32_OVERRIDE": ("0",)},
 }
 
+# The allocator takes its settings from these; what they say beside what is asked for could not both be meant.
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+ALLOCATOR_SETTINGS = {"expandable": "expandable_segments:True", "roundup": "roundup_power2_divisions:8"}
+
 
 class Flag(NamedTuple):
     """One knob as the command line has it."""
@@ -111,6 +115,11 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> None:
                 raise UsageError(
                     "error.knob-forbidden", name=name, value=settings.values[name], variable=variable, found=environ[variable]
                 )
+    wanted = settings.values.get("allocator", "")
+    for variable in ALLOCATOR_VARIABLES if wanted else ():
+        found = environ.get(variable, "")
+        if found and ALLOCATOR_SETTINGS[wanted].lower() not in found.lower().replace(" ", ""):
+            raise UsageError("error.knob-forbidden", name="allocator", value=wanted, variable=variable, found=found)
 
 
 def settle(asked: Asked, words: Sequence[str], python: str, environ: Mapping[str, str], gpu_id: str | None) -> Settings:
