@@ -186,5 +186,10 @@ def all_refused(knobs: dict[str, Any], torch: dict[str, Any]) -> dict[str, Any]:
     return told({name: refused("torch-too-old", version=torch.get("version", "")) for name in knobs})
 
 
+def none_in_a_fork(knobs: dict[str, Any]) -> dict[str, Any]:
+    """What is on belongs to the parent: its models, loaders and optimizers."""
+    return told({name: refused("forked-child") for name in knobs})
+
+
 def early_knobs(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in KNOBS and not KNOBS[name].hot}

@@ -178,6 +178,10 @@ class Agent:
                 rank=os.environ.get("RANK"),
                 torch=self.torch,
             )
+            if self.forked and self.wanted.get("knobs"):
+                from _flatout_agent import drive
+
+                self.journal.write("knobs", step=0, outcomes=drive.none_in_a_fork(self.wanted["knobs"]), numerics={})
 
     def _finish_with_multiprocessing(self) -> None:
         """Its forked children leave by `os._exit`, without Python's exit handlers but with its own."""

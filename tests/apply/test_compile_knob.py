@@ -85,15 +85,67 @@ def test_with_precision_and_layout():
     assert type(training.model) is Net
 
 
-def test_variable_shapes_are_recompiled_and_counted():
-    training = Training(model=lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 5)))
+MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_variable_shapes_are_recompiled_and_counted(mode):
+    """A batch of another size at every step: the same outputs and weights as without us, and the price is told."""
+
+    def trained(knobs):
+        training = Training(model=lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 5)))
+        kept = []
+        with staged(training, KINDS) as stage:
+            stage.board.set(knobs)
+            for number, size in enumerate((8, 9, 10, 8, 11, 12)):
+                x = torch.randn(2 + number % 2, 3, size, size, generator=torch.Generator().manual_seed(size))
+                output = training.model(x)
+                output.pow(2).sum().backward()
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+                kept.append(output.detach())
+            proof = stage.board.proofs().get("compile")
+        return kept, training.weights(), proof
+
+    plain, weights, _ = trained({})
+    ours, compiled, proof = trained({"compile": mode})
+    assert proof.status == "applied", proof
+    assert proof.details["recompiles"] >= 1
+    assert all(torch.allclose(first, second, atol=1e-5) for first, second in zip(plain, ours, strict=True))
+    assert all(torch.allclose(weights[name], compiled[name], atol=1e-5) for name in weights)
+
+
+class Counts(nn.Module):
+    """Another constant at every call: every call is another variant."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+        self.name = "0"
+
+    def forward(self, x):
+        return self.layer(x) * len(self.name)
+
+
+def test_too_many_variants_are_told_and_right(monkeypatch):
+    """Beyond the limit Dynamo runs the model plain and says nothing: then the knob is not called applied."""
+    least = {"recompile_limit": 4, "cache_size_limit": 4}
+    monkeypatch.setattr("_flatout_agent.apply.compile.LIMITS", least)
+    for name in least:
+        if hasattr(torch._dynamo.config, name):
+            monkeypatch.setattr(torch._dynamo.config, name, 4)
+    training = Training(model=Counts)
+    x = torch.ones(2, 4)
     with staged(training, KINDS) as stage:
         stage.board.set({"compile": "default"})
-        for size in (8, 9, 10, 11):
-            training.model(torch.randn(2, 3, size, size)).sum().backward()
+        for number in range(1, 9):
+            training.model.name = "n" * number
+            output = training.model(x)
+            assert torch.allclose(output, training.model.layer(x) * number)
+            output.sum().backward()
         proof = stage.board.proofs()["compile"]
-        assert proof.status == "applied"
-        assert proof.details["recompiles"] >= 1
+    assert (proof.status, proof.code) == ("refused", "recompile-limit"), proof
+    assert proof.details["limit_hits"] >= 1 or proof.details["recompiles"] >= 3
 
 
 class Breaks(nn.Module):
@@ -117,7 +169,8 @@ def test_breaks_are_counted():
         assert proof.details["graph_breaks"] >= 1
 
 
-def test_two_calls_a_step_and_outputs_kept():
+@pytest.mark.parametrize("mode", MODES)
+def test_two_calls_a_step_and_outputs_kept(mode):
     def trained(knobs):
         training = Training(epochs=1)
         training.model.drop.p = 0.0
@@ -132,7 +185,7 @@ def test_two_calls_a_step_and_outputs_kept():
                 kept.append(first.detach())
         return torch.stack(kept)
 
-    assert torch.allclose(trained({}), trained({"compile": "reduce-overhead"}), atol=1e-4)
+    assert torch.allclose(trained({}), trained({"compile": mode}), atol=1e-4)
 
 
 def test_evaluation_runs_plain():
