@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from _flatout_agent.apply.fetching import same_shapes
+from _flatout_agent.apply.model import refused
 from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Course, Driver, told
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
@@ -40,9 +42,11 @@ def look(driver: Driver) -> tuple[int, int, int]:
 
 
 class ProfileCourse(Course):
-    def __init__(self, values: dict[str, Any], check: bool) -> None:
+    def __init__(self, values: dict[str, Any], check: bool, made_for: dict[str, Any] | None = None) -> None:
+        """`made_for`: the `shapes` of the batches that a profile was measured with, and the `knobs` that are from it."""
         self._values = values
         self._check = check
+        self._made_for = made_for or {}
         self._count = 0
         self._rate: Rate | None = None
         self._before = 0.0
@@ -65,9 +69,20 @@ class ProfileCourse(Course):
         return True
 
     def _put_on(self, driver: Driver) -> None:
-        outcomes = driver.board.set(self._values)
+        here = driver.scene.shapes()
+        others = self._measured_on_others(here)
+        outcomes = driver.board.set({name: value for name, value in self._values.items() if name not in others})
         outcomes.update({name: outcome for name, outcome in driver.early.items() if not outcome})
+        for name in others:
+            outcomes[name] = refused("other-shapes", recorded=self._made_for["shapes"], here=here)
         driver.write("knobs", step=driver.scene.steps_done, outcomes=told(outcomes), numerics=driver.board.numerics())
+
+    def _measured_on_others(self, here: list[str]) -> list[str]:
+        """The profile's knobs, where its batches had other shapes: what was best for those says nothing of these."""
+        recorded = self._made_for.get("shapes") or []
+        if not recorded or not here or same_shapes(recorded, here):
+            return []
+        return [name for name in self._made_for.get("knobs") or [] if name in self._values]
 
     def _judge(self, driver: Driver) -> None:
         after = self._rate.since(driver) if self._rate else 0.0

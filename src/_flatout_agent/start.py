@@ -80,7 +80,8 @@ class Agent:
         elif self.wanted.get("segments"):
             course = SegmentsCourse(torch, self.run_dir)
         else:
-            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)))
+            made_for = self.wanted.get("profile_made_for")
+            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for)
         drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))
 
     def _write_line(self, kind: str, **fields: Any) -> None:

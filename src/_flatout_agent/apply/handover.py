@@ -155,8 +155,7 @@ class Handover:
             before = fetching.before(self._torch, dataset)
             batch = original(iterator)
             fetching.after(self._torch, dataset, before)
-        if not fetching.batch_bytes:
-            fetching.weigh(self._torch, batch)
+        fetching.weigh(self._torch, batch)
         return batch
 
 

@@ -94,6 +94,11 @@ class Scene:
     def loaders(self) -> list[Any]:
         return alive(self._loaders)
 
+    def shapes(self) -> list[str]:
+        """Of the batches that the training loaders gave while they were watched."""
+        seen = [self.handover.fetching(loader.dataset) for loader in self.loaders]
+        return [shape for fetching in seen if fetching is not None for shape in fetching.shapes()]
+
     def may_have_cuda(self) -> bool:
         """Before the first step nobody knows where the model will be. Asking the driver would spoil a later fork."""
         if self.device_type != UNKNOWN:
