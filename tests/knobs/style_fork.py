@@ -39,7 +39,8 @@ import torch.nn.modules.module as modules
 torch.compile(torch.nn.Linear(1, 1), backend="eager")  # compiles nothing yet, and imports what that takes
 
 drivers = []
-held = []  # roots and optimizers: a script's `main` has dropped them when we look
+held = []  # the roots: a script's `main` has dropped them when we look
+pickles = {"bare": [], "dressed": []}  # before the knobs and after, while the script's classes can be found by name
 
 
 def flags():
@@ -72,14 +73,11 @@ def pickled(model):
 
 
 def write_trace():
-    trace = {"pickles": [], "bare": [], "classes": []}
+    trace = dict(pickles)
     try:
-        roots = [root for roots, _ in held for root in roots]
-        trace["pickles"] = [pickled(root) for root in roots]
         for driver in drivers:
             driver.give_up()  # as after a fault: the knobs off, and the look for the models ended
-        trace["bare"] = [pickled(root) for root in roots]  # what cannot be pickled without us cannot with us
-        trace["classes"] = [type(root) is root.__class__ for root in roots]
+        trace["classes"] = [type(root) is root.__class__ for root in held]
         trace["flags"] = flags()
     except Exception as error:  # noqa: BLE001
         trace["failed"] = f"{type(error).__name__}: {error}"
@@ -128,8 +126,10 @@ def begin_agent(backend):
         drivers.append(self)
 
     def _put_on(self, driver):
+        held.extend(driver.scene.roots)
+        pickles["bare"] += map(pickled, driver.scene.roots)  # what cannot be pickled without us cannot with us
         put_on(self, driver)
-        held.append((driver.scene.roots, driver.scene.optimizers))
+        pickles["dressed"] += map(pickled, driver.scene.roots)
 
     drive.Driver.__init__, profile.ProfileCourse._put_on = noted, _put_on
     start.begin()

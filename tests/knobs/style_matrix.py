@@ -207,9 +207,10 @@ def traces(plain, ours):
         found.append(f"the look at the end failed: {trace['failed']}")
     if trace.get("flags") != plain.trace.get("flags"):
         found.append(f"flags left: {trace.get('flags')} / {plain.trace.get('flags')}")
-    if "flatout" in trace["pickles"] or trace["pickles"] != trace["bare"]:
-        found.append(f"pickles: {trace['pickles']}, without knobs {trace['bare']}")
-    if not all(trace["classes"]):
+    dressed, bare = trace.get("dressed"), trace.get("bare")
+    if "flatout" in dressed or dressed != bare:
+        found.append(f"pickles: {dressed}, without knobs {bare}")
+    if not all(trace.get("classes", [])):
         found.append("a model still wears its knobs")
     return found
 
