@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable
 from weakref import ref
 
-from _flatout_agent.apply.model import Scene, alive, refused
+from _flatout_agent.apply.model import UNKNOWN, Scene, alive, refused
 from _flatout_agent.apply.registry import KNOBS
 from _flatout_agent.apply.roots import RootFinder
 from _flatout_agent.apply.switchboard import Switchboard
@@ -52,7 +52,7 @@ class Driver:
         self.torch = torch
         self.tape = tape
         self.write = write
-        self.scene = Scene(torch)
+        self.scene = Scene(torch, UNKNOWN)
         self.board = Switchboard(self.scene, KNOBS)
         self._course = course
         self._finder: RootFinder | None = None
@@ -134,6 +134,7 @@ class Driver:
         roots = finder.roots(optimizers)
         self.scene.found(roots, optimizers, self.training_loaders())
         self.scene.autocast_seen, self.scene.compiled_seen = finder.autocast_seen, finder.compiled_seen
+        self.scene.double_backward_seen = finder.double_backward_seen
         kinds = {parameter.device.type for root in roots for parameter in root.parameters()}
         self.scene.device_type = "cuda" if "cuda" in kinds else "cpu"
         self._ready = True
@@ -151,7 +152,7 @@ class Driver:
 
     def _end(self) -> None:
         """The course is over: what is on stays on, and nothing is called at steps any more."""
-        self._course = _Nothing()
+        self._course = _Nothing(self._course)
 
     def synchronize(self) -> None:
         if self.scene.device_type == "cuda":
@@ -159,6 +160,11 @@ class Driver:
 
 
 class _Nothing(Course):
+    """Nothing at the steps; what was on has its last word at the end."""
+
+    def __init__(self, before: Course) -> None:
+        self.finish = before.finish  # type: ignore[method-assign]
+
     def begin(self, driver: Driver) -> None:
         pass
 
@@ -190,6 +196,11 @@ def told(outcomes: dict[str, Any]) -> dict[str, Any]:
 
 def all_refused(knobs: dict[str, Any], torch: dict[str, Any]) -> dict[str, Any]:
     return told({name: refused("torch-too-old", version=torch.get("version", "")) for name in knobs})
+
+
+def none_in_a_fork(knobs: dict[str, Any]) -> dict[str, Any]:
+    """What is on belongs to the parent: its models, loaders and optimizers."""
+    return told({name: refused("forked-child") for name in knobs})
 
 
 def early_knobs(values: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from _flatout_agent.apply.fetching import same_shapes
+from _flatout_agent.apply.model import refused
 from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Course, Driver, told
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
@@ -12,6 +14,8 @@ PLAIN_STEPS = 12
 WARM_STEPS = 12
 TIMED_STEPS = 20
 SLOWER = 0.97  # of the plain rate: less is not the noise of twenty steps
+# Said at the script's end these mean that it is over, not that the knob did nothing.
+OVER = frozenset({"optimizer-is-gone", "not-called-yet", "no-step-yet", "no-batch-yet"})
 
 _IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
 
@@ -38,12 +42,15 @@ def look(driver: Driver) -> tuple[int, int, int]:
 
 
 class ProfileCourse(Course):
-    def __init__(self, values: dict[str, Any], check: bool) -> None:
+    def __init__(self, values: dict[str, Any], check: bool, made_for: dict[str, Any] | None = None) -> None:
+        """`made_for`: the `shapes` of the batches that a profile was measured with, and the `knobs` that are from it."""
         self._values = values
         self._check = check
+        self._made_for = made_for or {}
         self._count = 0
         self._rate: Rate | None = None
         self._before = 0.0
+        self._proved: set[str] = set()
 
     def begin(self, driver: Driver) -> None:
         self._rate = Rate(driver)
@@ -62,15 +69,36 @@ class ProfileCourse(Course):
         return True
 
     def _put_on(self, driver: Driver) -> None:
-        outcomes = driver.board.set(self._values)
+        here = driver.scene.shapes()
+        others = self._measured_on_others(here)
+        outcomes = driver.board.set({name: value for name, value in self._values.items() if name not in others})
         outcomes.update({name: outcome for name, outcome in driver.early.items() if not outcome})
+        for name in others:
+            outcomes[name] = refused("other-shapes", recorded=self._made_for["shapes"], here=here)
         driver.write("knobs", step=driver.scene.steps_done, outcomes=told(outcomes), numerics=driver.board.numerics())
+
+    def _measured_on_others(self, here: list[str]) -> list[str]:
+        """The profile's knobs, where its batches had other shapes: what was best for those says nothing of these."""
+        recorded = self._made_for.get("shapes") or []
+        if not recorded or not here or same_shapes(recorded, here):
+            return []
+        return [name for name in self._made_for.get("knobs") or [] if name in self._values]
 
     def _judge(self, driver: Driver) -> None:
         after = self._rate.since(driver) if self._rate else 0.0
-        driver.write("proofs", step=driver.scene.steps_done, proofs=told(driver.board.proofs()))
+        proofs = driver.board.proofs()
+        self._proved = set(proofs)
+        driver.write("proofs", step=driver.scene.steps_done, proofs=told(proofs))
         if self._check and self._before > 0 and after < SLOWER * self._before and driver.board.on:
             knobs = sorted(driver.board.on)
             driver.board.clear()
             details = {"ratio": round(after / self._before, 4), "before": self._before, "after": after}
             driver.write("taken-back", step=driver.scene.steps_done, knobs=knobs, code="slower", details=details)
+
+    def finish(self, driver: Driver) -> None:
+        """What a short run had no time to prove, and what a long one has counted since: graphs, batches, recompiles."""
+        proofs = driver.board.proofs()
+        last = {name: proof for name, proof in proofs.items() if proof.code not in OVER or name not in self._proved}
+        last = {name: proof for name, proof in last.items() if proof.code != "optimizer-is-gone"}
+        if last:
+            driver.write("proofs", step=driver.scene.steps_done, proofs=told(last))

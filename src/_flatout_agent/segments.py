@@ -85,6 +85,7 @@ class SegmentsCourse(TrialCourse):
             "loaders": loaders,
             "workers": max((getattr(loader, "num_workers", 0) for loader in driver.scene.loaders), default=0),
             "batch_size": next((getattr(loader, "batch_size", None) for loader in driver.scene.loaders), None),
+            "shapes": driver.scene.shapes(),
             "numerics": numerics,
             "early": told(driver.early),
         }

@@ -80,7 +80,8 @@ class Agent:
         elif self.wanted.get("segments"):
             course = SegmentsCourse(torch, self.run_dir)
         else:
-            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)))
+            made_for = self.wanted.get("profile_made_for")
+            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for)
         drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))
 
     def _write_line(self, kind: str, **fields: Any) -> None:
@@ -178,6 +179,10 @@ class Agent:
                 rank=os.environ.get("RANK"),
                 torch=self.torch,
             )
+            if self.forked and self.wanted.get("knobs"):
+                from _flatout_agent import drive
+
+                self.journal.write("knobs", step=0, outcomes=drive.none_in_a_fork(self.wanted["knobs"]), numerics={})
 
     def _finish_with_multiprocessing(self) -> None:
         """Its forked children leave by `os._exit`, without Python's exit handlers but with its own."""

@@ -63,7 +63,9 @@ def read_job(environ: Any) -> dict[str, Any] | None:
 
 
 def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, **more: Any) -> dict[str, Any]:
-    """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check`, `segments` for trials, `parity`."""
+    """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check` and `profile_made_for` (what a profile's
+    batches were like), `segments` for trials, `parity`.
+    """
     job = {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}
     return {**job, **{name: value for name, value in more.items() if value}}
 

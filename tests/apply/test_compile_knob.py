@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,6 +17,8 @@ from torch import nn
 
 from _flatout_agent.apply.compile import LIMITS, Compile
 from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.apply.roots import WHOLE_STEPS, RootFinder
+from _flatout_agent.apply.sources import says_create_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
 
@@ -82,15 +85,67 @@ def test_with_precision_and_layout():
     assert type(training.model) is Net
 
 
-def test_variable_shapes_are_recompiled_and_counted():
-    training = Training(model=lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 5)))
+MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_variable_shapes_are_recompiled_and_counted(mode):
+    """A batch of another size at every step: the same outputs and weights as without us, and the price is told."""
+
+    def trained(knobs):
+        training = Training(model=lambda: nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 5)))
+        kept = []
+        with staged(training, KINDS) as stage:
+            stage.board.set(knobs)
+            for number, size in enumerate((8, 9, 10, 8, 11, 12)):
+                x = torch.randn(2 + number % 2, 3, size, size, generator=torch.Generator().manual_seed(size))
+                output = training.model(x)
+                output.pow(2).sum().backward()
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+                kept.append(output.detach())
+            proof = stage.board.proofs().get("compile")
+        return kept, training.weights(), proof
+
+    plain, weights, _ = trained({})
+    ours, compiled, proof = trained({"compile": mode})
+    assert proof.status == "applied", proof
+    assert proof.details["recompiles"] >= 1
+    assert all(torch.allclose(first, second, atol=1e-5) for first, second in zip(plain, ours, strict=True))
+    assert all(torch.allclose(weights[name], compiled[name], atol=1e-5) for name in weights)
+
+
+class Counts(nn.Module):
+    """Another constant at every call: every call is another variant."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+        self.name = "0"
+
+    def forward(self, x):
+        return self.layer(x) * len(self.name)
+
+
+def test_too_many_variants_are_told_and_right(monkeypatch):
+    """Beyond the limit Dynamo runs the model plain and says nothing: then the knob is not called applied."""
+    least = {"recompile_limit": 4, "cache_size_limit": 4}
+    monkeypatch.setattr("_flatout_agent.apply.compile.LIMITS", least)
+    for name in least:
+        if hasattr(torch._dynamo.config, name):
+            monkeypatch.setattr(torch._dynamo.config, name, 4)
+    training = Training(model=Counts)
+    x = torch.ones(2, 4)
     with staged(training, KINDS) as stage:
         stage.board.set({"compile": "default"})
-        for size in (8, 9, 10, 11):
-            training.model(torch.randn(2, 3, size, size)).sum().backward()
+        for number in range(1, 9):
+            training.model.name = "n" * number
+            output = training.model(x)
+            assert torch.allclose(output, training.model.layer(x) * number)
+            output.sum().backward()
         proof = stage.board.proofs()["compile"]
-        assert proof.status == "applied"
-        assert proof.details["recompiles"] >= 1
+    assert (proof.status, proof.code) == ("refused", "recompile-limit"), proof
+    assert proof.details["limit_hits"] >= 1 or proof.details["recompiles"] >= 3
 
 
 class Breaks(nn.Module):
@@ -114,7 +169,8 @@ def test_breaks_are_counted():
         assert proof.details["graph_breaks"] >= 1
 
 
-def test_two_calls_a_step_and_outputs_kept():
+@pytest.mark.parametrize("mode", MODES)
+def test_two_calls_a_step_and_outputs_kept(mode):
     def trained(knobs):
         training = Training(epochs=1)
         training.model.drop.p = 0.0
@@ -129,7 +185,7 @@ def test_two_calls_a_step_and_outputs_kept():
                 kept.append(first.detach())
         return torch.stack(kept)
 
-    assert torch.allclose(trained({}), trained({"compile": "reduce-overhead"}), atol=1e-4)
+    assert torch.allclose(trained({}), trained({"compile": mode}), atol=1e-4)
 
 
 def test_evaluation_runs_plain():
@@ -215,3 +271,38 @@ def test_inductor_itself():
     command = [sys.executable, "-c", INDUCTOR, str(here), str(here.parents[1] / "src")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert ended.stdout.split("\n")[:2] == ["applied", "applied 1 0"], ended.stderr
+
+
+TWICE = {"create_graph": True}  # not in the words that are looked for: this file is a source of the script's, too
+
+
+def test_gradients_of_gradients_are_refused():
+    """Compiled code raises in the second backward pass, where the call can no longer be repeated without us."""
+    training = Training()
+    finder = RootFinder(torch)
+    before = vars(torch.autograd)["_engine_run_backward"]
+    finder.begin()
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    for _ in range(WHOLE_STEPS + 1):
+        (slope,) = torch.autograd.grad(training.model(x).sum(), x, **TWICE)
+        slope.pow(2).sum().backward()
+        finder.step_ended()
+    assert finder.done
+    assert vars(torch.autograd)["_engine_run_backward"] is before
+    with staged(training, KINDS) as stage:
+        stage.scene.double_backward_seen = finder.double_backward_seen
+        assert stage.board.set({"compile": "default"})["compile"].code == "double-backward"
+
+
+def test_a_penalty_that_comes_later_is_found_in_the_source(tmp_path, monkeypatch):
+    path = tmp_path / "penalties.py"
+    module = ModuleType("penalties")
+    module.__file__ = str(path)
+    monkeypatch.setitem(sys.modules, "penalties", module)
+    (name,) = TWICE
+    path.write_text(f"# {name}=True would do\ngrad(y, x, {name}=False)\n")
+    assert says_create_graph() == ""
+    path.write_text(f"import torch\ngrad(y, x, {name} = True)\n")
+    assert says_create_graph() == "penalties.py:2"
+    with staged(Training(), KINDS) as stage:
+        assert stage.board.set({"compile": "default"})["compile"].code == "double-backward"

@@ -28,6 +28,7 @@ VALUES = {
     "precision": "bf16",
     "tf32": "on",
     "cudnn_benchmark": "on",
+    "allocator": "expandable",
     "channels_last": "on",
     "fused_optimizer": "on",
     "compile": "default",

@@ -83,6 +83,7 @@ def test_knobs():
         "precision",
         "tf32",
         "cudnn_benchmark",
+        "allocator",
         "channels_last",
         "fused_optimizer",
         "compile",

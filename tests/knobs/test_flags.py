@@ -107,6 +107,14 @@ def test_the_environment_may_forbid_a_knob(flatout, script):
     assert "compile=default is asked for, but TORCHDYNAMO_DISABLE=1 in the environment forbids it" in ended.stderr
 
 
+@pytest.mark.parametrize("variable", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_a_variable_for_the_allocator_is_the_users(flatout, script, variable):
+    own = {variable: "max_split_size_mb:128"}
+    ended = flatout("run", "--knob", "allocator=expandable", script("raise SystemExit(3)"), env=own)
+    assert ended.returncode == 2
+    assert f"allocator=expandable is asked for, but {variable}=max_split_size_mb:128 in the environment" in ended.stderr
+
+
 def test_a_contradiction_in_chinese(flatout, script):
     ended = flatout("--lang", "zh", "run", "--safe", "--compile", script(""))
     assert ended.stderr == "flatout: --safe 与 --compile default 互相矛盾：请去掉其中之一。\n"

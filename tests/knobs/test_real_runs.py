@@ -46,6 +46,22 @@ def test_a_profile_is_put_on_too(flatout, script, tmp_path):
     assert use["source"] == "profile"
 
 
+def test_a_profile_for_batches_of_another_shape(flatout, script, tmp_path):
+    """Only the agent sees them: the profile's knobs stay off, and what the command line asks for is put on all the same."""
+    profile = '[knobs]\ncpu_threads = 1\ncudnn_benchmark = true\n[fingerprint]\nshapes = ["64x16", "64x1"]\n'
+    (tmp_path / "flatout.toml").write_text(profile)
+    ended = flatout("run", "--knob", "gc_policy=on", script(TRAIN))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == b"threads 2\n"
+    uses = {use["name"]: use for use in ended.summary["knobs"]}
+    assert [(uses[name]["came"], uses[name]["code"]) for name in ("cpu_threads", "cudnn_benchmark")] == [
+        ("refused", "other-shapes"),
+        ("refused", "other-shapes"),
+    ]
+    assert uses["gc_policy"]["came"] in ("applied", "taken-back")
+    assert "measured with batches of 64x16, 64x1, these are 16x16, 16x1" in " ".join(ended.stderr.split())
+
+
 def test_the_guilty_knob_of_a_real_crash(flatout, script):
     flags = ["--knob", "cpu_threads=1", "--knob", "gc_policy=on", "--knob", "workers=1", "--pin-memory"]
     ended = flatout("run", "-q", "--bisect", *flags, script(TRAIN), env={"FRAGILE": "1"})

@@ -13,6 +13,7 @@ from typing import Any
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
 from _flatout_agent.apply.model import Knob, Outcome, Scene, already, applied, refused
 from _flatout_agent.apply.outputs import changed_tensors
+from _flatout_agent.apply.sources import says_create_graph
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 WITH_GRAPHS = ("reduce-overhead", "max-autotune")
@@ -120,6 +121,9 @@ class Compile(Knob):
                 return refused("no-triton")
             if not scene.has_cuda() and not any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")):
                 return refused("no-c++-compiler")
+        # Not only in the first steps: a penalty may come every sixteenth.
+        if scene.double_backward_seen or says_create_graph():
+            return refused("double-backward")
         reasons = (_root_obstacle(scene, root) for root in scene.roots)
         return next((refused(why[0], **why[1]) for why in reasons if why is not None), None)
 

@@ -14,12 +14,13 @@ class CudnnBenchmark(Knob):
     hot = False
 
     def __init__(self) -> None:
+        self._scene: Scene | None = None
         self._flags: Any = None
         self._before: bool | None = None
 
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         flags = scene.torch.backends.cudnn
-        if not scene.has_cuda():
+        if not scene.may_have_cuda():
             return refused("no-cuda-device")
         if not flags.is_available():
             return refused("no-cudnn")
@@ -29,7 +30,7 @@ class CudnnBenchmark(Knob):
             return refused("script-wants-determinism")
         if scene.steps_done:
             return refused("plans-chosen-already", steps=scene.steps_done)
-        self._flags, self._before = flags, flags.benchmark
+        self._scene, self._flags, self._before = scene, flags, flags.benchmark
         flags.benchmark = True
         return applied()
 
@@ -38,4 +39,6 @@ class CudnnBenchmark(Knob):
             self._flags.benchmark, self._before = self._before, None
 
     def proof(self) -> Outcome:
+        if self._scene is None or not self._scene.has_cuda():
+            return refused("no-cuda-device")
         return applied(before_first_step=True) if self._flags.benchmark else refused("flag-lost")

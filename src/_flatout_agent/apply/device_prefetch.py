@@ -1,43 +1,23 @@
-"""A batch copied to the device on a stream of its own as soon as it arrives, while earlier work still runs there."""
+"""The next batch copied to the device on a stream of its own while the card works on the present one.
+
+Fetched one batch ahead where that changes nothing (see `ahead`); else copied as soon as it arrives, which overlaps with
+whatever the card still has to do.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from _flatout_agent.apply.copying import CopyKnob
+from _flatout_agent.apply.model import Outcome, applied, refused
+from _flatout_agent.apply.moving import PREFETCH, Mover
 
-from _flatout_agent.apply.model import EXACT, Knob, Outcome, Scene, applied, refused
 
+class DevicePrefetch(CopyKnob):
+    name = PREFETCH
 
-class DevicePrefetch(Knob):
-    name = "device_prefetch"
+    def _count(self, mover: Mover) -> int:
+        return mover.used_ahead
 
-    def __init__(self) -> None:
-        self._scene: Scene | None = None
-        self._before = 0
-
-    def put_on(self, scene: Scene, value: Any) -> Outcome:
-        if not scene.has_cuda():
-            return refused("no-cuda-device")
-        if not scene.loaders:
-            return refused("no-loader-found")
-        self._scene, self._before = scene, scene.mover.used_ahead
-        scene.mover.join(self.name)
-        scene.handover.hand_batches_to(scene.mover.arrived)
-        return applied()
-
-    def take_off(self) -> None:
-        if self._scene is not None:
-            self._scene.mover.leave(self.name)
-            if not self._scene.mover.users:
-                self._scene.handover.hand_batches_to(None)
-
-    def proof(self) -> Outcome:
-        if self._scene is None:
-            return refused("not-put-on")
-        mover = self._scene.mover
-        used = mover.used_ahead - self._before
-        if used:
-            return applied(copies_used=used, copies_made=mover.copied_ahead)
+    def _seen(self, mover: Mover, count: int) -> Outcome:
+        if count:
+            return applied(copies_used=count, copies_made=mover.copied_ahead, batches_ahead=mover.sent)
         return refused("copies-never-used" if mover.copied_ahead else "no-pinned-batch-was-moved")
-
-    def numerics(self, scene: Scene) -> str:
-        return EXACT

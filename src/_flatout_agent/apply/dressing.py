@@ -65,8 +65,9 @@ class Outfit:
             self._undress()
 
     def is_worn(self) -> bool:
-        """A script that sets the class itself (parametrisations do) has taken ours off."""
-        return type(self.module()) is self._dressed
+        """A script that sets the class itself (parametrisations do) has taken ours off; one that drops the module has not."""
+        module = self.module()
+        return module is None or type(module) is self._dressed
 
     def call(self, module: Any, args: Any, kwargs: Any) -> Any:
         if module is not self.module():

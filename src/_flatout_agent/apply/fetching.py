@@ -10,6 +10,7 @@ from _flatout_agent.apply.outputs import tensors_in
 
 DEPTH = 3
 MOST_PARTS = 2000
+MOST_SHAPES = 8  # tensors of a batch whose shapes are told
 
 
 class Fetching:
@@ -20,6 +21,7 @@ class Fetching:
         self.touched: set[str] = set()
         self.batch_bytes = 0
         self.batch_tensors = 0
+        self._shapes: list[list[Any]] | None = None  # of the batches so far; None for a dimension that differed
 
     def is_pure(self) -> bool:
         return self.fetches > 0 and not self.touched
@@ -37,6 +39,38 @@ class Fetching:
         tensors = tensors_in(torch, batch)
         self.batch_tensors = len(tensors)
         self.batch_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        seen = [list(tensor.shape) for tensor in tensors[:MOST_SHAPES]]
+        self._shapes = seen if self._shapes is None else merged(self._shapes, seen)
+
+    def shapes(self) -> list[str]:
+        """ "32x3x224x224" for each tensor of a batch; "?" for what is not the same in every batch."""
+        return [told_shape(sizes) for sizes in self._shapes or []]
+
+
+def merged(known: list[list[Any]], seen: list[list[Any]]) -> list[list[Any]]:
+    found = []
+    for first, second in zip(known, seen):  # noqa: B905
+        if len(first) != len(second):
+            found.append([None])
+        else:
+            found.append([size if size == other else None for size, other in zip(first, second)])  # noqa: B905
+    return found
+
+
+def told_shape(sizes: list[Any]) -> str:
+    return "x".join("?" if size is None else str(size) for size in sizes) or "scalar"
+
+
+def same_shapes(recorded: list[str], here: list[str]) -> bool:
+    """Whether batches of the one could be batches of the other."""
+    return len(recorded) == len(here) and all(_same_shape(*both) for both in zip(recorded, here))  # noqa: B905
+
+
+def _same_shape(first: str, second: str) -> bool:
+    one, other = first.split("x"), second.split("x")
+    if "?" in (first, second):
+        return True
+    return len(one) == len(other) and all(a == b or "?" in (a, b) for a, b in zip(one, other))  # noqa: B905
 
 
 def random_state(torch: Any, dataset: Any) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+from _flatout_agent.apply.ahead import Ahead
 from _flatout_agent.apply.control import Control, Line
 from _flatout_agent.apply.fetching import Fetching
+from _flatout_agent.apply.moving import Mover
 from _flatout_agent.guard import fault
 from _flatout_agent.patch import Patches, dress
 
@@ -27,18 +29,16 @@ class Handover:
         self._lines: dict[int, Line] = {}
         self._fetching: dict[int, tuple[Any, Fetching]] = {}
         self._watching = False
-        self._receiver: Any = None
+        self._ahead: Ahead | None = None
         self.busy = False  # while it is False the hooks need not call at all
 
     # --- what the hooks call -------------------------------------------------------------------------------------
 
     def next_batch(self, iterator: Any, original: Any) -> Any:
         """`original` is torch's own `__next__`: called by its name it would be the hook again."""
-        if self._receiver is None:
+        if self._ahead is None:
             return self._next(iterator, original)
-        batch = self._next(iterator, original)
-        self._receiver(batch)
-        return batch
+        return self._ahead.next(iterator, original)
 
     def _next(self, iterator: Any, original: Any) -> Any:
         line = self._lines.get(id(iterator))
@@ -89,9 +89,17 @@ class Handover:
             del self._controls[id(loader)]
             self._tell_busy()
 
-    def hand_batches_to(self, receiver: Any) -> None:
-        """Each batch is shown to this function before the script gets it; None ends that."""
-        self._receiver = receiver
+    def hand_batches_to(self, mover: Mover | None) -> None:
+        """Each batch is shown to the mover before the script gets it; None ends that, once all it holds is delivered."""
+        if mover is not None:
+            self._ahead = self._ahead or Ahead(self._torch, mover, self._next, self._ahead_drained)
+            self._ahead.stopping = False
+        elif self._ahead is not None:
+            self._ahead.stop()
+        self._tell_busy()
+
+    def _ahead_drained(self) -> None:
+        self._ahead = None
         self._tell_busy()
 
     def watch(self) -> None:
@@ -133,7 +141,7 @@ class Handover:
         return line
 
     def _tell_busy(self) -> None:
-        self.busy = bool(self._controls or self._lines or self._watching or self._receiver)
+        self.busy = bool(self._controls or self._lines or self._watching or self._ahead)
 
     def _watched(self, iterator: Any, original: Any) -> Any:
         dataset = getattr(iterator, "_dataset", None)
@@ -151,8 +159,7 @@ class Handover:
             before = fetching.before(self._torch, dataset)
             batch = original(iterator)
             fetching.after(self._torch, dataset, before)
-        if not fetching.batch_bytes:
-            fetching.weigh(self._torch, batch)
+        fetching.weigh(self._torch, batch)
         return batch
 
 

@@ -33,8 +33,8 @@ def obstacle(torch: Any, loader: Any) -> tuple[str, dict[str, Any]] | None:
         return "iterable-dataset", {"dataset": type(loader.dataset).__name__}
     if not getattr(loader, "in_order", True):
         return "out-of-order-loader", {}
-    for sampler in _samplers(loader):
-        feedback = _feedback_methods(sampler)
+    for sampler in samplers_from(loader._index_sampler):
+        feedback = feedback_methods(sampler)
         if feedback:
             return "feedback-sampler", {"sampler": type(sampler).__name__, "methods": feedback}
     return None
@@ -154,8 +154,9 @@ def _first_line(path: str) -> str:
         return ""
 
 
-def _samplers(loader: Any) -> list[Any]:
-    found = [loader._index_sampler]
+def samplers_from(sampler: Any) -> list[Any]:
+    """It, and those inside it."""
+    found = [sampler]
     while True:
         inner = getattr(found[-1], "sampler", None) or getattr(found[-1], "batch_sampler", None)
         if inner is None or any(inner is known for known in found):
@@ -163,7 +164,7 @@ def _samplers(loader: Any) -> list[Any]:
         found.append(inner)
 
 
-def _feedback_methods(sampler: Any) -> list[str]:
+def feedback_methods(sampler: Any) -> list[str]:
     """Public methods of a sampler of the script's own: `update(losses)` means that its order depends on training."""
     methods: set[str] = set()
     for kind in type(sampler).__mro__:

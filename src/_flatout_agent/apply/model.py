@@ -18,6 +18,8 @@ RESAMPLED = "resampled"
 TOLERANCE = "tolerance"
 TRAINING = "training"
 
+UNKNOWN = ""  # the device of a model that has not been found yet
+
 
 class Outcome:
     """What came of a knob: a status, a reason that needs no language, and what was seen, as plain JSON values."""
@@ -66,6 +68,7 @@ class Scene:
         self.steps_done = 0  # a knob that must come before the first step asks this
         self.autocast_seen = False  # the script enters autocast itself
         self.compiled_seen = False  # the script uses torch.compile itself
+        self.double_backward_seen = False  # it differentiates gradients: a penalty, a Hessian
         self.wardrobe = Wardrobe(torch)
         self.handover = Handover(torch)
         self.mover = Mover(torch)
@@ -90,6 +93,17 @@ class Scene:
     @property
     def loaders(self) -> list[Any]:
         return alive(self._loaders)
+
+    def shapes(self) -> list[str]:
+        """Of the batches that the training loaders gave while they were watched."""
+        seen = [self.handover.fetching(loader.dataset) for loader in self.loaders]
+        return [shape for fetching in seen if fetching is not None for shape in fetching.shapes()]
+
+    def may_have_cuda(self) -> bool:
+        """Before the first step nobody knows where the model will be. Asking the driver would spoil a later fork."""
+        if self.device_type != UNKNOWN:
+            return self.has_cuda()
+        return bool(getattr(self.torch.version, "cuda", None) or getattr(self.torch.version, "hip", None))
 
     def has_cuda(self) -> bool:
         return bool(self.device_type == "cuda" and self.torch.cuda.is_available())

@@ -14,7 +14,9 @@ from _flatout_agent.apply.outputs import tensors_in
 from _flatout_agent.guard import fault
 from _flatout_agent.patch import Patches
 
+PREFETCH = "device_prefetch"
 MOST_AWAITED = 8  # batches that were copied ahead and never asked for: then nobody moves them
+EVENTS = 4  # more than batches on their way; one that comes round again only stands for a later copy of the same stream
 
 
 class Mover:
@@ -26,11 +28,19 @@ class Mover:
         self._stream: Any = None
         self._loose: dict[int, Any] = {}  # id of a tensor of the batch -> (weak reference, place in the batch)
         self._targets: dict[int, Any] = {}  # place in the batch -> the device that the script moves it to
-        self._ahead: dict[int, Any] = {}  # id of a tensor -> (weak reference, version, its copy)
+        self._ahead: dict[int, Any] = {}  # id of a tensor -> (weak reference, version, its copy, device, event of its end)
+        self._events: list[Any] = []
+        self._turn = 0
         self.users: set[str] = set()  # the knobs that are on
         self.made_non_blocking = 0
         self.copied_ahead = 0
         self.used_ahead = 0
+        self.sent = 0  # batches whose copies began before the script asked for them
+
+    @property
+    def sends(self) -> bool:
+        """Whether a batch may be sent before the script has it: where the last one was seen to be moved."""
+        return PREFETCH in self.users and bool(self._targets) and bool(self._loose)
 
     def join(self, name: str) -> None:
         from _flatout_agent.observe.transfers import MethodTwin  # equal to the original in sets of methods
@@ -53,8 +63,9 @@ class Mover:
 
     def leave(self, name: str) -> None:
         self.users.discard(name)
-        if "device_prefetch" not in self.users:
+        if PREFETCH not in self.users:
             self._ahead.clear()
+            self._events.clear()
             self._stream = None
         if not self.users and self._patches is not None:
             self._patches.take_off()
@@ -68,13 +79,19 @@ class Mover:
             return
         try:
             tensors = tensors_in(self._torch, batch)
-            self._loose = {
-                id(tensor): (ref(tensor), place) for place, tensor in enumerate(tensors) if tensor.is_cpu and tensor.is_pinned()
-            }
-            if "device_prefetch" in self.users:
-                self._copy_ahead(tensors)
+            self._loose = pinned(tensors)
+            if PREFETCH in self.users:
+                self._copy_ahead(tensors, self._loose)
         except Exception as error:
             fault("moving.arrived", error)
+
+    def send(self, batch: Any) -> None:
+        """A batch that the script will ask for: on its way while the present one is worked on."""
+        try:
+            tensors = tensors_in(self._torch, batch)
+            self.sent += self._copy_ahead(tensors, pinned(tensors))
+        except Exception as error:
+            fault("moving.send", error)
 
     def wrap(self, original: Any, method: str) -> Any:
         """`Tensor.to` or `.cuda` with what the knobs that are on make of it."""
@@ -114,33 +131,56 @@ class Mover:
             return None
         return device if device.index is not None else self._torch.device("cuda", self._torch.cuda.current_device())
 
-    def _copy_ahead(self, tensors: list[Any]) -> None:
+    def _copy_ahead(self, tensors: list[Any], loose: dict[int, Any]) -> bool:
         cuda = self._torch.cuda
         if len(self._ahead) > MOST_AWAITED * max(1, len(self._targets)):
             self._ahead.clear()
             self._targets.clear()
         if not self._targets or cuda.is_current_stream_capturing():
-            return
-        if self._stream is None:
-            self._stream = cuda.Stream()
+            return False
+        wanted = [
+            (tensor, self._targets[place])
+            for place, tensor in enumerate(tensors)
+            if place in self._targets and id(tensor) in loose and not self._is_under_way(tensor)
+        ]
+        if not wanted:
+            return False
+        event = self._next_event()
         with cuda.stream(self._stream):
-            for place, tensor in enumerate(tensors):
-                device = self._targets.get(place)
-                if device is not None and id(tensor) in self._loose:
-                    copy = self._torch.empty_like(tensor, device=device)
-                    copy.copy_(tensor, non_blocking=True)
-                    self._ahead[id(tensor)] = (ref(tensor), tensor._version, copy, device)
-                    self.copied_ahead += 1
+            for tensor, device in wanted:
+                copy = self._torch.empty_like(tensor, device=device)
+                copy.copy_(tensor, non_blocking=True)
+                self._ahead[id(tensor)] = (ref(tensor), tensor._version, copy, device, event)
+                self.copied_ahead += 1
+            event.record(self._stream)
+        return True
+
+    def _is_under_way(self, tensor: Any) -> bool:
+        kept = self._ahead.get(id(tensor))
+        return kept is not None and kept[0]() is tensor
+
+    def _next_event(self) -> Any:
+        if self._stream is None:
+            self._stream = self._torch.cuda.Stream()
+        if not self._events:
+            self._events = [self._torch.cuda.Event() for _ in range(EVENTS)]
+        self._turn = (self._turn + 1) % EVENTS
+        return self._events[self._turn]
 
     def _ready(self, tensor: Any, place: int, device: Any) -> Any:
-        if "device_prefetch" not in self.users:
+        if PREFETCH not in self.users:
             return None
         self._targets[place] = device
         kept = self._ahead.pop(id(tensor), None)
         if kept is None or kept[0]() is not tensor or kept[1] != tensor._version or kept[3] != device:
             return None  # the script has written to it since, or wants it elsewhere
         current = self._torch.cuda.current_stream(device)
-        current.wait_stream(self._stream)
+        current.wait_event(kept[4])  # this batch's copies alone: the following one is on its way already
         kept[2].record_stream(current)  # its memory belongs to the other stream
         self.used_ahead += 1
         return kept[2]
+
+
+def pinned(tensors: list[Any]) -> dict[int, Any]:
+    """id of a tensor -> (weak reference, its place in the batch), of those in pinned memory."""
+    return {id(tensor): (ref(tensor), place) for place, tensor in enumerate(tensors) if tensor.is_cpu and tensor.is_pinned()}

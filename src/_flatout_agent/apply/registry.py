@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from _flatout_agent.apply.allocator import Allocator
 from _flatout_agent.apply.channels_last import ChannelsLast
 from _flatout_agent.apply.checkpointing import Checkpointing
 from _flatout_agent.apply.compile import Compile
@@ -25,6 +26,7 @@ KNOBS: dict[str, type[Knob]] = {
         Precision,
         Tf32,
         CudnnBenchmark,
+        Allocator,
         ChannelsLast,
         FusedOptimizer,
         Compile,

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import ref
 
 from _flatout_agent.guard import fault
+from _flatout_agent.patch import Patches, dress
 
 WHOLE_STEPS = 3
 
@@ -25,6 +26,7 @@ class RootFinder:
         self._steps = -1  # the step under way when the hook comes on is not a whole one
         self.autocast_seen = False
         self.compiled_seen = False
+        self.double_backward_seen = False  # a gradient that is itself to be differentiated
         self.calls_a_step = 0  # the most calls of one root between two steps
         self.done = False
 
@@ -35,6 +37,10 @@ class RootFinder:
             modules.register_module_forward_pre_hook(self._entered),
             modules.register_module_forward_hook(self._left, always_call=True),
         ]
+        self._patches = Patches()
+        if hasattr(self._torch.autograd, "_engine_run_backward"):  # what `backward` and `grad` both call, by name
+            original = self._torch.autograd._engine_run_backward
+            self._patches.put(self._torch.autograd, "_engine_run_backward", self._noted_backward(original))
         self._counts: dict[int, int] = {}
         self._is_compiling = getattr(self._torch.compiler, "is_compiling", None) or (lambda: False)
 
@@ -50,6 +56,7 @@ class RootFinder:
     def end(self) -> None:
         while self._handles:
             self._handles.pop().remove()
+        self._patches.take_off()
         self.done = True
 
     def roots(self, optimizers: Any = ()) -> list[Any]:
@@ -85,6 +92,14 @@ class RootFinder:
                     self.compiled_seen = True
         except Exception as error:
             fault("roots.entered", error)
+
+    def _noted_backward(self, original: Any) -> Any:
+        def _engine_run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if (args[2] if len(args) > 2 else kwargs.get("create_graph")) is True:
+                self.double_backward_seen = True
+            return original(outputs, *args, **kwargs)
+
+        return dress(_engine_run_backward, original)
 
     def _left(self, module: Any, args: Any, output: Any) -> None:
         if self._inside is not None and self._inside() is module:

@@ -9,6 +9,7 @@ from _flatout_agent.guard import fault
 
 # Layout before the optimizer that reads it, both before what compiles them; workers before what needs workers.
 ORDER = (
+    "allocator",
     "cudnn_benchmark",
     "tf32",
     "cpu_threads",

@@ -25,6 +25,14 @@ KNOBS: tuple[Knob, ...] = (
         cures=(Bound.COMPUTE,),
     ),
     Knob(
+        name="allocator",
+        domain=("off", "expandable", "roundup"),
+        default="off",
+        numerics=Numerics.EXACT,
+        switch=Switch.RESTART,
+        cures=(Bound.MEMORY,),
+    ),
+    Knob(
         name="channels_last",
         domain=ON_OFF,
         default="off",

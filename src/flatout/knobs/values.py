@@ -15,7 +15,7 @@ YES = ("true", "on", "yes")
 NO = ("false", "off", "no", "none")
 
 # What a plain "yes" chooses, for knobs that have more than one way of being on.
-YES_MEANS = {"precision": "auto", "compile": "default"}
+YES_MEANS = {"precision": "auto", "compile": "default", "allocator": "expandable"}
 OTHER_SPELLINGS = {"precision": {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "fp32": "no", "float32": "no"}}
 
 # The script as it is: nothing is put on.

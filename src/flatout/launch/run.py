@@ -45,7 +45,10 @@ class Wanted(Struct, kw_only=True):
     def job(self, place: Path, started: float) -> dict[str, Any]:
         job = wire.new_job(str(place), started, self.memory_fraction, deep=self.deep, knobs=self.settings.for_the_agent)
         # Said even where it is False: the agent checks unless it is told otherwise.
-        return {**job, "knobs_check": self.settings.check} if "knobs" in job else job
+        if "knobs" not in job:
+            return job
+        made_for = self.settings.made_for
+        return {**job, "knobs_check": self.settings.check, **({"profile_made_for": made_for} if made_for else {})}
 
 
 def run_plain(command: Sequence[str], environ: Mapping[str, str]) -> int:

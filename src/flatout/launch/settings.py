@@ -19,6 +19,10 @@ FORBIDDEN_BY = {
     "tf32": {"NVIDIA_TF32_OVERRIDE": ("0",)},
 }
 
+# The allocator takes its settings from these; what they say beside what is asked for could not both be meant.
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+ALLOCATOR_SETTINGS = {"expandable": "expandable_segments:True", "roundup": "roundup_power2_divisions:8"}
+
 
 class Flag(NamedTuple):
     """One knob as the command line has it."""
@@ -46,11 +50,18 @@ class Settings(Struct, kw_only=True):
     profile_path: str = ""
     applied: bool = False  # the profile is
     differing: list[Difference] = field(default_factory=list)  # where this is not what the profile was made for
+    shapes: list[str] = field(default_factory=list)  # of the profile's batches: those of this run are seen by the agent
 
     @property
     def for_the_agent(self) -> dict[str, str]:
         """The batch belongs to the script: it has its own flag for it, and no hook can change what a loader was built with."""
         return {name: value for name, value in self.values.items() if name != "batch_size"}
+
+    @property
+    def made_for(self) -> dict[str, list[str]]:
+        """What the agent compares before it puts the profile's knobs on; nothing where the profile was asked for by name."""
+        names = [name for name in self.for_the_agent if self.sources.get(name) == PROFILE]
+        return {"shapes": self.shapes, "knobs": names} if self.shapes and names else {}
 
     @property
     def check(self) -> bool:
@@ -96,6 +107,7 @@ def decide(asked: Asked, path: Path | None, profile: Profile | None, differing: 
         profile_path=str(path or ""),
         applied=applied,
         differing=differing,
+        shapes=list(profile.fingerprint.shapes) if profile is not None and asked.profile is None else [],
     )
 
 
@@ -111,6 +123,11 @@ def check_environment(settings: Settings, environ: Mapping[str, str]) -> None:
                 raise UsageError(
                     "error.knob-forbidden", name=name, value=settings.values[name], variable=variable, found=environ[variable]
                 )
+    wanted = settings.values.get("allocator", "")
+    for variable in ALLOCATOR_VARIABLES if wanted else ():
+        found = environ.get(variable, "")
+        if found and ALLOCATOR_SETTINGS[wanted].lower() not in found.lower().replace(" ", ""):
+            raise UsageError("error.knob-forbidden", name="allocator", value=wanted, variable=variable, found=found)
 
 
 def settle(asked: Asked, words: Sequence[str], python: str, environ: Mapping[str, str], gpu_id: str | None) -> Settings:

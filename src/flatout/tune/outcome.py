@@ -33,7 +33,7 @@ def profile_of(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now
             low=_rounded(end.lower),
             high=_rounded(end.upper),
         ),
-        fingerprint=_fingerprint(ready, script),
+        fingerprint=_fingerprint(ready, script, any_batch="batch_size" in end.profile),
     )
 
 
@@ -54,16 +54,19 @@ def answer(end: Finished) -> dict[str, Any]:
     }
 
 
-def _fingerprint(ready: Mapping[str, Any], script: Path | None) -> Fingerprint:
-    """Of the card only where one was used."""
+def _fingerprint(ready: Mapping[str, Any], script: Path | None, any_batch: bool = False) -> Fingerprint:
+    """Of the card only where one was used. `any_batch`: the profile sets the batch, and the shapes were seen before that."""
     digest = digest_of(script)
     torch = str(ready.get("torch", ""))
+    shapes = [str(shape) for shape in ready.get("shapes") or []]
+    if any_batch:
+        shapes = ["x".join(["?", *shape.split("x")[1:]]) for shape in shapes]
     if ready.get("device") != "cuda":
-        return Fingerprint(script=digest, torch=torch, card="CPU")
+        return Fingerprint(script=digest, torch=torch, card="CPU", shapes=shapes)
     driver = nvml.driver()
     gpus = driver.gpus if isinstance(driver.gpus, list) else []
     version = driver.version if isinstance(driver.version, str) else ""
-    return Fingerprint(script=digest, torch=torch, driver=version, card=gpus[0].name if gpus else "")
+    return Fingerprint(script=digest, torch=torch, driver=version, card=gpus[0].name if gpus else "", shapes=shapes)
 
 
 def digest_of(script: Path | None) -> str:

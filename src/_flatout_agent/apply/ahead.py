@@ -1,0 +1,151 @@
+"""One batch ahead: the following batch is fetched, and on its way to the device, before the script gets the present one.
+
+Batches, order, length of the epoch, and the place at which an error or the end is raised stay as they are. Only where fetching
+in this process was seen to draw no random number and to change nothing: else the draws would come in another order. Where
+something saves how far a loader has come, nothing is fetched early either, or a resumed run would miss a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+from weakref import ref
+
+from _flatout_agent.apply.fetching import random_state
+from _flatout_agent.apply.limits import feedback_methods, samplers_from
+from _flatout_agent.apply.moving import Mover
+
+WATCHED = 3  # fetches of a dataset that are looked at before one is made early
+ASKED = 2  # batches that an iterator has given: it will be asked for another
+
+Fetch = Callable[[Any, Any], Any]  # (iterator, torch's own `__next__`) -> its next batch
+
+
+class Purity:
+    """What fetching from one dataset was seen to do in this process, workers or not."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = _reference(dataset)
+        self.fetches = 0
+        self.is_pure = True
+        self._values: Any = None  # the dataset's plain values after the last fetch
+
+    def watch(self, torch: Any, dataset: Any, fetch: Fetch, iterator: Any, original: Any) -> Any:
+        before = _state(torch, dataset)
+        if self._values is not None and self._values != before["values"]:
+            self.is_pure = False  # the script sets it as it trains, and means the next batch
+        batch = fetch(iterator, original)
+        after = _state(torch, dataset)
+        self._values = after["values"]
+        self.fetches += 1
+        self.is_pure = self.is_pure and before == after
+        return batch
+
+
+class Following:
+    """A batch that waits for the script, or what fetching it raised."""
+
+    __slots__ = ("batch", "error", "iterator")
+
+    def __init__(self, iterator: Any, batch: Any, error: BaseException | None) -> None:
+        self.iterator = iterator
+        self.batch = batch
+        self.error = error
+
+
+class Ahead:
+    """Stands between the script and its loaders while a copy knob is on, and until what it holds is delivered."""
+
+    def __init__(self, torch: Any, mover: Mover, fetch: Fetch, drained: Callable[[], None]) -> None:
+        self._torch = torch
+        self._mover = mover
+        self._fetch = fetch
+        self._drained = drained
+        self.stopping = False
+        self._waiting: dict[int, Following] = {}
+        self._purity: dict[int, Purity] = {}
+
+    def next(self, iterator: Any, original: Any) -> Any:
+        following = self._waiting.pop(id(iterator), None) if self._waiting else None
+        if following is None:
+            batch = self._present(iterator, original)
+        elif following.error is not None:
+            self._tell_if_drained()
+            raise following.error
+        else:
+            batch = following.batch
+        if self.stopping:
+            self._tell_if_drained()
+            return batch
+        self._mover.arrived(batch)
+        if self._mover.sends and self._may_fetch_early(iterator):
+            self._look_ahead(iterator, original)
+        return batch
+
+    def stop(self) -> None:
+        """No more early fetches; what waits is still to be delivered."""
+        self.stopping = True
+        self._tell_if_drained()
+
+    def _tell_if_drained(self) -> None:
+        if self.stopping and not self._waiting:
+            self._drained()
+
+    def _present(self, iterator: Any, original: Any) -> Any:
+        if not self._mover.sends or not getattr(iterator, "_num_yielded", 0):
+            return self._fetch(iterator, original)  # an epoch's first batch comes with the sampler's own seed
+        dataset = getattr(iterator, "_dataset", None)
+        purity = self._purity.get(id(dataset))
+        if purity is None or purity.dataset() is not dataset:
+            purity = self._purity[id(dataset)] = Purity(dataset)
+        if purity.fetches >= WATCHED or not purity.is_pure:
+            return self._fetch(iterator, original)
+        return purity.watch(self._torch, dataset, self._fetch, iterator, original)
+
+    def _may_fetch_early(self, iterator: Any) -> bool:
+        if getattr(iterator, "_num_yielded", 0) < ASKED:
+            return False
+        dataset = getattr(iterator, "_dataset", None)
+        purity = self._purity.get(id(dataset))
+        if purity is None or purity.fetches < WATCHED or not purity.is_pure or purity.dataset() is not dataset:
+            return False
+        return not keeps_account(iterator)
+
+    def _look_ahead(self, iterator: Any, original: Any) -> None:
+        key = id(iterator)
+
+        def gone(_: Any) -> None:
+            self._waiting.pop(key, None)
+            self._tell_if_drained()
+
+        reference = ref(iterator, gone)
+        try:
+            batch = self._fetch(iterator, original)
+        except Exception as error:  # the end of the epoch, too: the script's, when it asks
+            self._waiting[key] = Following(reference, None, error)
+            return
+        self._waiting[key] = Following(reference, batch, None)
+        self._mover.send(batch)
+
+
+def keeps_account(iterator: Any) -> bool:
+    """Whether somebody could ask how far this iterator has come, or feed what comes next."""
+    if getattr(iterator, "_dataset_kind", 1) != 0:  # an iterable dataset counts for itself
+        return True
+    samplers = samplers_from(getattr(iterator, "_index_sampler", None))
+    parts = [iterator, getattr(iterator, "_dataset", None), *samplers]
+    return any(hasattr(part, "state_dict") for part in parts) or any(feedback_methods(sampler) for sampler in samplers)
+
+
+def _state(torch: Any, dataset: Any) -> dict[str, Any]:
+    state = random_state(torch, dataset)
+    cuda = torch.cuda
+    if cuda.is_available() and cuda.is_initialized():
+        state["cuda"] = bytes(cuda.get_rng_state().numpy())  # kept on the host: asking does not wait for the card
+    return state
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    try:
+        return ref(thing)
+    except TypeError:
+        return lambda: thing  # a list: held while the knob is on
