@@ -12,6 +12,7 @@ import time
 from time import perf_counter_ns
 from typing import Any
 
+from _flatout_agent.books import Books
 from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Course, Driver, Parent, told
 from _flatout_agent.profile import look
@@ -21,6 +22,7 @@ from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer
 POLL_S = 0.002
 WINDOWS = 8
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
+LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longer for it
 
 
 class Mark:
@@ -36,21 +38,25 @@ class Mark:
 class SegmentsCourse(Course):
     """One segment after another, until the front ends the process."""
 
-    def __init__(self, torch: Any, folder: str) -> None:
+    def __init__(self, torch: Any, folder: str, memory_fraction: float | None = None) -> None:
         self._torch = torch
         self._folder = folder
+        self._fraction = memory_fraction
+        self._books = Books(torch)
         self._parent = Parent()
         self._replay = Replay(torch)
         self._yields: dict[int, int] = {}
         self._segment: dict[str, Any] = {}
         self._outcomes: dict[str, Any] = {}
-        self._build = 0
+        self._build = self._began = 0
+        self._asked = False  # before the first question the memory's account runs from the process's start
         self._warm_left = 0
         self._mark: Mark | None = None
         self._windows: list[list[float]] = []
         self._steps = 0
         self._turned = False  # an epoch has ended since the last step
         self._retries = 0
+        self._epoch_ended = False
 
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed(driver)  # from the first batch on, so that there is something to replay
@@ -65,6 +71,8 @@ class SegmentsCourse(Course):
             "loaders": loaders,
             "workers": max((getattr(loader, "num_workers", 0) for loader in driver.scene.loaders), default=0),
             "batch_size": next((getattr(loader, "batch_size", None) for loader in driver.scene.loaders), None),
+            "samples": max((samples_of(loader) for loader in driver.scene.loaders), default=0),
+            "memory_limit": self._books.limit(driver.scene.device_type, self._fraction),
             "numerics": numerics,
             "early": told(driver.early),
         }
@@ -75,6 +83,7 @@ class SegmentsCourse(Course):
 
     def stepped(self, driver: Driver, now: int) -> bool:
         self._parent.end_if_gone()
+        self._epoch_ended = self._epoch_ended or self._turned
         if self._turned and self._retries < MOST_RETRIES and self._segment["mode"] == "real":
             # An epoch's end costs once and not every half second: what was timed across it would say nothing of the loop.
             self._retries += 1
@@ -91,16 +100,21 @@ class SegmentsCourse(Course):
         elapsed = (now - self._mark.at) / 1e9
         if elapsed >= len(self._windows) * segment["timed_s"] / WINDOWS:
             self._windows.append([elapsed, self._steps])
-        if elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"]:
+        if elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"] and self._seen_enough(now):
             self._answer(driver, "ok")
             self._ask(driver)
         return True
 
+    def _seen_enough(self, now: int) -> bool:
+        """A larger batch must get through what comes at the end of an epoch, too: its validation has batches of its own."""
+        waited = (now - self._began) / 1e9
+        return not self._segment.get("through_epoch") or self._epoch_ended or waited > LONGEST_EPOCH_S
+
     def _ask(self, driver: Driver) -> None:
-        segment = self._wait_for_question()
-        while segment["mode"] != "real" and not self._replay.ready():
-            self._refuse("nothing-to-replay")
-            segment = self._wait_for_question()
+        segment = self._next_question()
+        if self._asked:
+            self._books.begin(driver.scene.device_type, tidy=segment.get("batch") is not None)
+        self._asked = True
         compiling = driver.tape.clock.totals[COMPILE]
         self._began = perf_counter_ns()
         self._outcomes = driver.board.set(segment["knobs"])
@@ -112,12 +126,21 @@ class SegmentsCourse(Course):
             self._replay.forget_moved()
         self._warm_left = max(1, segment["warm_steps"])
         self._mark = None
-        self._turned = False
+        self._turned = self._epoch_ended = False
         self._retries = 0
 
+    def _next_question(self) -> dict[str, Any]:
+        """The next one that can be done; the others are refused."""
+        while True:
+            segment = self._wait_for_question()
+            if segment["mode"] != "real" and not self._replay.ready():
+                self._refuse("nothing-to-replay")
+            elif not self._replay.resize(segment.get("batch")):
+                self._refuse("batches-do-not-add-up")
+            else:
+                return segment
+
     def _start_timing(self, driver: Driver) -> None:
-        if driver.scene.device_type == "cuda":
-            self._torch.cuda.reset_peak_memory_stats()
         self._mark = Mark(driver)
         self._windows = []
         self._steps = 0
@@ -142,19 +165,14 @@ class SegmentsCourse(Course):
             "outcomes": outcomes,
             "classes": driver.board.numerics(),
             "build_s": (ended.totals[COMPILE] - self._build) / 1e9,
-            **self._memory(driver),
+            "epoch_ended": self._epoch_ended,
+            **self._books.told(driver.scene.device_type, self._replay.bytes_on(driver.scene.device_type)),
         }
         write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
 
     def _refuse(self, code: str) -> None:
         result = {"id": self._segment["id"], "status": "refused", "code": code}
         write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
-
-    def _memory(self, driver: Driver) -> dict[str, Any]:
-        if driver.scene.device_type != "cuda":
-            return {}
-        books = self._torch.cuda.memory_stats()
-        return {"memory_peak": books["reserved_bytes.all.peak"], "alloc_retries": books["num_alloc_retries"]}
 
     def _wait_for_question(self) -> dict[str, Any]:
         path = os.path.join(self._folder, QUESTION)
@@ -217,6 +235,13 @@ def len_of(loader: Any) -> int | None:
         return len(loader)
     except Exception:
         return None
+
+
+def samples_of(loader: Any) -> int:
+    try:
+        return len(loader.dataset)
+    except Exception:
+        return 0
 
 
 def _hot_kinds() -> dict[str, Any]:

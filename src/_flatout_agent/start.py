@@ -78,7 +78,7 @@ class Agent:
             course = ParityCourse(torch, self.run_dir, self.wanted["parity"])
             knobs = dict(self.wanted["parity"].get("knobs") or {})
         elif self.wanted.get("segments"):
-            course = SegmentsCourse(torch, self.run_dir)
+            course = SegmentsCourse(torch, self.run_dir, self.memory_fraction)
         else:
             course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)))
         drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))

@@ -82,6 +82,13 @@ class TrialChild:
         told = any(line.get("kind") == "oom" for lines in journals for line in lines)
         return told or "OutOfMemoryError" in self.said()
 
+    def died(self, limit_s: float) -> bool:
+        """Waits for its end. What a crash leaves behind looks like a result, and is none."""
+        try:
+            return self.process.wait(limit_s) != 0
+        except subprocess.TimeoutExpired:
+            return False
+
     def kill(self) -> None:
         below = host.family(self.process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):

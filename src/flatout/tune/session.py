@@ -31,6 +31,7 @@ class Session:
 
     def run(self, trials: Trials, watch: Watcher) -> Finished:
         search = Search(self.plan)
+        trials.batch = self.plan.batch_line
         known = 0
         while True:
             wanted = search.next(self._results)

@@ -150,6 +150,8 @@ NOT_HOOKS = {
 # Parts with tests of their own for what they do when they fail.
 ELSEWHERE = {
     "apply": "knobs: tests/apply",
+    "books": "trials: called by Driver.stepped",
+    "compose": "trials: called by Driver.stepped",
     "deep": "the deep look: tests/deep",
     "drive": "knobs on a running script: gives up by itself (Driver.stepped)",
     "parity": "trials: called by Driver.stepped",
