@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from _flatout_agent.drive import Driver, Parent, TrialCourse, told
+from _flatout_agent.profile import loop_ns
 from _flatout_agent.segments import write_whole
 from _flatout_agent.wire import LOSSES
 
@@ -21,6 +22,9 @@ class ParityCourse(TrialCourse):
         self._folder = folder
         self._knobs = dict(wanted.get("knobs") or {})
         self._steps = int(wanted["steps"])
+        self._limit_s = float(wanted.get("seconds") or 0.0)  # for curves over time: it ends after so many, too
+        self._times: list[float] = []  # of each loss, in seconds of the loop without the compiler's
+        self._driver: Driver | None = None
         self._parent = Parent()
         self._waiting: list[Any] = []
         self._losses: list[float] = []
@@ -29,13 +33,14 @@ class ParityCourse(TrialCourse):
 
     def prepare(self, driver: Driver) -> None:
         driver.tape.every_loss = self._keep
+        self._driver = driver
 
     def begin(self, driver: Driver) -> None:
         self._outcomes = told(driver.board.set(self._knobs)) if self._knobs else {}
 
     def stepped(self, driver: Driver, now: int) -> bool:
         self._parent.end_if_gone()
-        if len(self._losses) + len(self._waiting) >= self._steps:
+        if len(self._losses) + len(self._waiting) >= self._steps or self._over():
             self.finish(driver)
             os._exit(0)
         return True
@@ -43,14 +48,21 @@ class ParityCourse(TrialCourse):
     def finish(self, driver: Driver) -> None:
         self._read()
         proofs = told(driver.board.proofs())
-        result = {"losses": self._losses, "outcomes": self._outcomes, "proofs": proofs}
+        result = {"losses": self._losses, "times": self._times, "outcomes": self._outcomes, "proofs": proofs}
         write_whole(os.path.join(self._folder, LOSSES), result)
 
     def _keep(self, loss: Any) -> None:
         if isinstance(loss, self._torch.Tensor) and loss.numel() == 1:
             self._waiting.append(loss.detach())
+            if self._limit_s and self._driver is not None:
+                self._driver.tape.tell()
+                self._times.append(loop_ns(self._driver) / 1e9)
             if len(self._waiting) >= HELD:
                 self._read()
+
+    def _over(self) -> bool:
+        """By the time since the first step, which pays for what happens once."""
+        return bool(self._limit_s and len(self._times) > 1 and self._times[-1] - self._times[1] >= self._limit_s)
 
     def _read(self) -> None:
         self._losses += [float(loss) for loss in self._waiting]

@@ -37,8 +37,13 @@ def look(driver: Driver) -> tuple[int, int, int]:
     driver.synchronize()
     driver.tape.tell()
     clock = driver.tape.clock
-    spent = sum(clock.totals[phase] for phase in _IN_THE_LOOP) - clock.totals[COMPILE]
-    return clock.samples, clock.steps, spent
+    return clock.samples, clock.steps, loop_ns(driver)
+
+
+def loop_ns(driver: Driver) -> int:
+    """Spent in the loop so far, as far as the tape was read; the compiler's time left out."""
+    totals = driver.tape.clock.totals
+    return int(sum(totals[phase] for phase in _IN_THE_LOOP) - totals[COMPILE])
 
 
 class ProfileCourse(Course):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from _flatout_agent.compose import CannotComposeError, composed
+
 MOST_BATCHES = 8
 
 HOST, DEVICE = "replay-host", "replay-device"
@@ -30,6 +32,14 @@ class Kept:
     def on(self, device: Any) -> Kept:
         return Kept(self._own.to(device))
 
+    @property
+    def tensor(self) -> Any:
+        return self._own
+
+    def bytes_on(self, device_type: str) -> int:
+        """Held there by us: the copy that is kept, and the one that the script gets again and again."""
+        return 2 * self._own.numel() * self._own.element_size() if self._own.device.type == device_type else 0
+
 
 class Replay:
     """The last batches that the training loaders gave, by loader iterator's dataset."""
@@ -38,6 +48,7 @@ class Replay:
         self._torch = torch
         self._batches: dict[int, list[Any]] = {}  # identity of a dataset -> kept batches
         self._moved: dict[int, list[Any]] = {}
+        self._sized: dict[int, list[Any]] | None = None  # batches of another size, while they are asked for
         self._next = 0
         self.mode = ""
 
@@ -51,7 +62,8 @@ class Replay:
 
     def give(self, iterator: Any) -> Any:
         """The next kept batch for this iterator, or None where nothing of its dataset was kept."""
-        batches = (self._moved if self.mode == DEVICE else self._batches).get(_source(iterator))
+        kept = self._moved if self.mode == DEVICE else self._batches
+        batches = (self._sized if self._sized is not None else kept).get(_source(iterator))
         if not batches:
             return None
         self._next += 1
@@ -65,6 +77,34 @@ class Replay:
 
     def forget_moved(self) -> None:
         self._moved = {}
+
+    def resize(self, size: int | None) -> bool:
+        """From now on batches of so many samples, put together from the kept ones; None: as they came."""
+        self._sized = None
+        if size is None:
+            return True
+        try:
+            self._sized = {source: [self._composed(batches, size)] for source, batches in self._batches.items()}
+        except CannotComposeError:
+            return False
+        return True
+
+    def _composed(self, batches: list[Any], size: int) -> Any:
+        plain = [_rebuilt(batch, Kept, lambda kept: kept.tensor) for batch in batches]
+        return self._each(composed(self._torch, plain, size), Kept)
+
+    def bytes_on(self, device_type: str) -> int:
+        total = 0
+
+        def add(kept: Kept) -> Kept:
+            nonlocal total
+            total += kept.bytes_on(device_type)
+            return kept
+
+        for batches in [*self._batches.values(), *self._moved.values(), *(self._sized or {}).values()]:
+            for batch in batches:
+                _rebuilt(batch, Kept, add)
+        return total
 
     def _each(self, batch: Any, change: Callable[[Any], Any]) -> Any:
         return _rebuilt(batch, self._torch.Tensor, change)

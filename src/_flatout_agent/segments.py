@@ -13,6 +13,7 @@ import time
 from time import perf_counter_ns
 from typing import Any
 
+from _flatout_agent.books import Books
 from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.feeding import Feed
@@ -25,6 +26,7 @@ from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer
 POLL_S = 0.002
 WINDOWS = 8
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
+LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longer for it
 
 # Backward passes without a step: with no optimizer in sight, and where there is one that may accumulate for long.
 BY_HAND, LONG_ACCUMULATION = 50, 5000
@@ -43,21 +45,25 @@ class Mark:
 class SegmentsCourse(TrialCourse):
     """One segment after another, until the front ends the process."""
 
-    def __init__(self, torch: Any, folder: str) -> None:
+    def __init__(self, torch: Any, folder: str, memory_fraction: float | None = None) -> None:
         self._torch = torch
         self._folder = folder
+        self._fraction = memory_fraction
+        self._books = Books(torch)
         self._parent = Parent()
         self._replay = Replay(torch)
         self._feed: Any = None
         self._segment: dict[str, Any] = {}
         self._outcomes: dict[str, Any] = {}
-        self._build = 0
+        self._build = self._began = 0
+        self._asked = False  # before the first question the memory's account runs from the process's start
         self._warm_left = 0
         self._mark: Mark | None = None
         self._windows: list[list[float]] = []
         self._steps = 0
         self._retries = 0
         self._turns_left = 0  # of a segment over whole epochs
+        self._epoch_ended = False
 
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
@@ -86,6 +92,8 @@ class SegmentsCourse(TrialCourse):
             "workers": max((getattr(loader, "num_workers", 0) for loader in driver.scene.loaders), default=0),
             "batch_size": next((getattr(loader, "batch_size", None) for loader in driver.scene.loaders), None),
             "shapes": driver.scene.shapes(),
+            "samples": max((samples_of(loader) for loader in driver.scene.loaders), default=0),
+            "memory_limit": self._books.limit(driver.scene.device_type, self._fraction),
             "numerics": numerics,
             "early": told(driver.early),
         }
@@ -104,6 +112,7 @@ class SegmentsCourse(TrialCourse):
             return True
         if self._segment.get("epochs"):
             return self._stepped_in_epochs(driver)
+        self._epoch_ended = self._epoch_ended or self._feed.turned
         if self._feed.turned and self._retries < MOST_RETRIES and self._segment["mode"] == "real":
             # An epoch's end costs once and not every half second: what was timed across it would say nothing of the loop.
             self._retries += 1
@@ -122,7 +131,7 @@ class SegmentsCourse(TrialCourse):
         elapsed = (now - self._mark.at) / 1e9
         if elapsed >= len(self._windows) * segment["timed_s"] / WINDOWS:
             self._windows.append([elapsed, self._steps])
-        if elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"]:
+        if elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"] and self._seen_enough(now):
             self._answer(driver, "ok")
             self._ask(driver)
         return True
@@ -143,11 +152,16 @@ class SegmentsCourse(TrialCourse):
                     self._ask(driver)
         return True
 
+    def _seen_enough(self, now: int) -> bool:
+        """A larger batch must get through what comes at the end of an epoch, too: its validation has batches of its own."""
+        waited = (now - self._began) / 1e9
+        return not self._segment.get("through_epoch") or self._epoch_ended or waited > LONGEST_EPOCH_S
+
     def _ask(self, driver: Driver) -> None:
-        segment = self._wait_for_question()
-        while code := self._why_not(driver, segment["mode"]):
-            self._refuse(code)
-            segment = self._wait_for_question()
+        segment = self._next_question(driver)
+        if self._asked:
+            self._books.begin(driver.scene.device_type, tidy=segment.get("batch") is not None)
+        self._asked = True
         compiling = driver.tape.clock.totals[COMPILE]
         self._began = perf_counter_ns()
         self._outcomes = driver.board.set(segment["knobs"])
@@ -162,17 +176,26 @@ class SegmentsCourse(TrialCourse):
         self._turns_left = segment.get("epochs", 0)
         self._feed.epoch_turned = False
         self._mark = None
-        self._feed.turned = False
+        self._feed.turned = self._epoch_ended = False
         self._retries = 0
 
-    def _why_not(self, driver: Driver, mode: str) -> str:
-        if mode == SUPPLY:
+    def _next_question(self, driver: Driver) -> dict[str, Any]:
+        """The next one that can be done; the others are refused."""
+        while True:
+            segment = self._wait_for_question()
+            code = self._why_not(driver, segment)
+            if not code:
+                return segment
+            self._refuse(code)
+
+    def _why_not(self, driver: Driver, segment: dict[str, Any]) -> str:
+        if segment["mode"] == SUPPLY:
             return "" if driver.scene.loaders else "no-loader"
-        return "" if mode == "real" or self._replay.ready() else "nothing-to-replay"
+        if segment["mode"] != "real" and not self._replay.ready():
+            return "nothing-to-replay"
+        return "" if self._replay.resize(segment.get("batch")) else "batches-do-not-add-up"
 
     def _start_timing(self, driver: Driver) -> None:
-        if driver.scene.device_type == "cuda":
-            self._torch.cuda.reset_peak_memory_stats()
         self._mark = Mark(driver)
         self._windows = []
         self._steps = 0
@@ -196,7 +219,8 @@ class SegmentsCourse(TrialCourse):
             "outcomes": self._seen(driver),
             "classes": driver.board.numerics(),
             "build_s": (ended.totals[COMPILE] - self._build) / 1e9,
-            **self._memory(driver),
+            "epoch_ended": self._epoch_ended,
+            **self._books.told(driver.scene.device_type, self._replay.bytes_on(driver.scene.device_type)),
         }
         write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
 
@@ -221,12 +245,6 @@ class SegmentsCourse(TrialCourse):
     def _refuse(self, code: str) -> None:
         result = {"id": self._segment["id"], "status": "refused", "code": code}
         write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
-
-    def _memory(self, driver: Driver) -> dict[str, Any]:
-        if driver.scene.device_type != "cuda":
-            return {}
-        books = self._torch.cuda.memory_stats()
-        return {"memory_peak": books["reserved_bytes.all.peak"], "alloc_retries": books["num_alloc_retries"]}
 
     def _wait_for_question(self) -> dict[str, Any]:
         path = os.path.join(self._folder, QUESTION)
@@ -260,6 +278,13 @@ def len_of(loader: Any) -> int | None:
         return len(loader)
     except Exception:
         return None
+
+
+def samples_of(loader: Any) -> int:
+    try:
+        return len(loader.dataset)
+    except Exception:
+        return 0
 
 
 def _hot_kinds() -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Agent:
             course = ParityCourse(torch, self.run_dir, self.wanted["parity"])
             knobs = dict(self.wanted["parity"].get("knobs") or {})
         elif self.wanted.get("segments"):
-            course = SegmentsCourse(torch, self.run_dir)
+            course = SegmentsCourse(torch, self.run_dir, self.memory_fraction)
         else:
             made_for = self.wanted.get("profile_made_for")
             course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for)

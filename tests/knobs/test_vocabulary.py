@@ -19,7 +19,17 @@ from flatout.report import run_knobs
 FOLDER = Path(inspect.getfile(apply)).parent
 
 MAKERS = {"applied", "already", "refused"}
-FRONT = {"batch-is-the-scripts", "ended-before", "ended-too-early", "slower", "raised"}
+FRONT = {
+    "batch-given-by-you",
+    "batch-is-the-scripts",
+    "batch-not-seen",
+    "batches-do-not-add-up",
+    "other-batch-seen",
+    "ended-before",
+    "ended-too-early",
+    "slower",
+    "raised",
+}
 
 
 def test_names_and_switches():

@@ -7,9 +7,10 @@ import random
 from dataclasses import dataclass, field
 from itertools import product
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.statistics import Window
+from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.model import (
     Finished,
     Mode,
@@ -85,6 +86,9 @@ class Machine:
     refuses: dict = field(default_factory=dict)  # knob -> Outcome
     script_s: float = math.inf  # what one child lasts
     hang_s: float = 20.0
+    composes: bool = True  # batches of another size can be put together in a running child
+    hot_excess: float = 1.0  # what such a batch reserves beyond the real one
+    learns: float = 1.0  # how a step's worth grows with the batch: 1 in proportion, 0 not at all
 
     # -- the truth ------------------------------------------------------------------------------------------------
 
@@ -167,6 +171,14 @@ class Runner:
         took = 0.0
         if segment.restart:
             self.built, self.age, took = set(), 0.0, machine.start_s
+        if segment.curve:
+            return SegmentResult(
+                id=segment.id, status=Status.OK, took_s=took + segment.timed_s, curve=self.curve(segment, draw)
+            )
+        if segment.batch is not None:
+            if not machine.composes:
+                return SegmentResult(id=segment.id, status=Status.REFUSED, took_s=0.1, code="batches-do-not-add-up")
+            segment = replace(segment, knobs={**segment.knobs, "batch_size": str(segment.batch)})
         if segment.mode is Mode.SUPPLY and not machine.supplies:
             return SegmentResult(id=segment.id, status=Status.REFUSED, took_s=0.1, code="epoch-too-short")
         if segment.mode not in (Mode.REAL, Mode.SUPPLY) and not machine.replays:
@@ -178,6 +190,16 @@ class Runner:
         active = {k: v for k, v in segment.knobs.items() if k not in machine.refuses}
         build = self.build(active)
         return self.timed(segment, active, draw, took, build)
+
+    def curve(self, segment, draw):
+        """A loss that falls with every step, by so much as the batch is worth."""
+        machine = self.machine
+        size = int(segment.knobs.get("batch_size", machine.batch))
+        step_s = size / machine.rate(segment.knobs)
+        steps = min(segment.timed_steps, int(segment.timed_s / step_s))
+        worth = 0.01 * (size / machine.batch) ** machine.learns
+        losses = [2 * math.exp(-worth * step) + 0.5 + draw.gauss(0, 0.02) for step in range(steps)]
+        return LossCurve(seconds=[step_s * (step + 1) for step in range(steps)], losses=losses)
 
     def fault(self, segment, draw):
         machine = self.machine
@@ -225,7 +247,7 @@ class Runner:
             phases={"input": machine.prepare, "forward": launch, "copy": machine.copy},
             windows=windows,
             outcomes={k: machine.refuses.get(k, Outcome(state=OutcomeState.APPLIED)) for k in segment.knobs},
-            memory_peak=int(machine.peak(active)),
+            memory_peak=int(machine.peak(active) * (1 if segment.batch is None else machine.hot_excess)),
             device_busy=card / (max(launch, card) + 0.1 * min(launch, card)) if machine.knows_busy else Missing("not-reported"),
             build_s=build,
         )

@@ -6,8 +6,11 @@ SENTENCES = {
     "repaid after {repaid_steps:,} steps: kept",
     "still-earns": "{knob} {value}: {gain:+.0f} % ± {margin:.0f} in the whole ({first_gain:+.0f} % when first tried), kept",
     "batch-fits": "batch {batch}: the largest that is safe ({peak} of {limit} bytes; {largest} ran in the probes), kept",
+    "batch-fits-so-far": "batch {batch}: safe ({largest} ran in the probes); no time for larger ones, kept",
     "batch-ran": "batch {batch}: head-room left below {largest}, which ran; no memory was reported, kept",
-    "batch-faster": "batch {batch}: {gain:+.0f} % samples/s, kept",
+    "batch-faster": "batch {batch}: {gain:+.0f} % samples/s; whether it learns faster is not shown ({why}), kept",
+    "batch-learns-faster": "batch {batch}: {gain:+.0f} % samples/s, the same loss {times:.2f} times as soon, kept",
+    "batch-learns-slower": "batch {batch}: {gain:+.0f} % samples/s, but the same loss comes no sooner ({times}, {why})",
     "slower": "{knob} {value}: {gain:+.0f} %, dropped",
     "inside-noise": "{knob} {value}: {gain:+.1f} % ± {margin:.1f}, inside the noise: dropped",
     "not-repaid": "{knob} {value}: {gain:+.0f} % but {build_s:.0f} s to build, repaid after {repaid_steps:,} steps, "

@@ -1,11 +1,23 @@
 """The policy of batch sizes over imagined memories."""
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from imagined import Machine, plan, search
 
 from flatout.base.records import Missing
-from flatout.tune.batch import BatchPolicy, BatchProbe, chosen, is_safe, next_size, predicted_end, safe_size
-from flatout.tune.model import BatchGoal
+from flatout.tune.batch import (
+    BatchPolicy,
+    chosen,
+    is_safe,
+    larger_size,
+    next_size,
+    predicted_end,
+    safe_size,
+    smaller_size,
+)
+from flatout.tune.model import BatchGoal, BatchProbe, Ending, Finished, SegmentResult, Status
+from flatout.tune.search import Search
 
 GIB = 2**30
 
@@ -94,3 +106,84 @@ def test_two_equal_peaks_predict_nothing():
     same = [BatchProbe(size=16, ran=True, peak=GIB, rate=1.0), BatchProbe(size=32, ran=True, peak=GIB, rate=1.0)]
     assert predicted_end(same, wanted) is None
     assert next_size(same, wanted) == 64
+
+
+def probe(size, peak, **more):
+    return BatchProbe(size=size, ran=True, peak=int(peak * GIB), rate=1.0, **more)
+
+
+def test_what_tensors_held_makes_the_straighter_line():
+    """The reserve jumped between the two; what is allocated did not."""
+    lumpy = [probe(16, 1.0, allocated=int(0.8 * GIB)), probe(32, 1.02, allocated=int(1.0 * GIB))]
+    assert 300 < predicted_end(lumpy, policy()) < 420
+    alone = [probe(16, 1.0), probe(32, 1.02)]
+    assert predicted_end(alone, policy()) > 3000
+
+
+def test_an_end_that_memory_did_not_foresee_keeps_head_room_in_the_size():
+    wanted = policy()
+    seen = [probe(16, 0.5), probe(32, 0.6), BatchProbe(size=40, ran=False)]
+    assert safe_size(32, wanted, seen) == 32
+    assert safe_size(39, wanted, [*seen, probe(39, 0.7)]) == 36
+    foreseen = [probe(16, 2.0), probe(32, 3.6), BatchProbe(size=64, ran=False)]
+    assert safe_size(50, wanted, foreseen) == 50
+
+
+def test_after_a_proof_the_size_follows_what_it_took():
+    wanted, slope = policy(), GIB / 20
+    assert smaller_size(probe(100, 5.7), wanted, slope) == 96
+    assert smaller_size(probe(100, 5.7), wanted, None) == 90
+    assert smaller_size(BatchProbe(size=100, ran=False), wanted, slope) == 90
+    assert larger_size(probe(100, 5.0), [], wanted, slope) == 110
+    assert larger_size(probe(100, 5.5), [], wanted, slope) is None
+    assert larger_size(probe(100, 5.0), [BatchProbe(size=104, ran=False)], wanted, slope) is None
+
+
+def kept(machine, goal, **changes):
+    wanted = plan(budget_s=600.0, batch=goal, batch_size=32, memory_limit=int(machine.memory_limit), **changes)
+    end, segments, results = search(machine, wanted)
+    return end, segments, results, next(d for d in end.decisions if d.knob == "batch_size")
+
+
+MEASURED = {"launch": 6, "device": 8, "prepare": 0.5}
+BATCH_ALONE = {"only": ["batch_size"]}
+
+
+def test_sizes_are_tried_in_the_living_child_and_proved_by_the_argument():
+    end, segments, _, decision = kept(Machine(**MEASURED, hot_excess=1.1), BatchGoal.FIT, **BATCH_ALONE)
+    hot = [s for s in segments if s.batch is not None]
+    assert len(hot) >= 3
+    assert not any(s.restart for s in hot)
+    proofs = [s for s in segments if s.through_epoch]
+    assert 1 <= len(proofs) <= 2, "a child for each probe"
+    assert decision.code == "batch-fits"
+    largest = int((0.92 * 6e9 - 1e9) / 4e7)
+    assert 0.95 * largest <= end.batch.size <= largest, "the probes took more than the real loop: one look further"
+    assert end.batch.proved.size == end.batch.size
+    assert end.batch.epoch_seen is False
+
+
+def test_batches_that_do_not_add_up_are_tried_by_the_argument():
+    _, segments, _, decision = kept(Machine(**MEASURED, composes=False), BatchGoal.FIT, **BATCH_ALONE)
+    assert sum(s.batch is not None for s in segments) == 1
+    assert decision.code == "batch-fits"
+
+
+@pytest.mark.parametrize(("learns", "code"), [(1.0, "batch-learns-faster"), (0.0, "batch-learns-slower")])
+def test_faster_means_training(learns, code):
+    end, segments, _, decision = kept(Machine(**MEASURED, learns=learns), BatchGoal.GROW, **BATCH_ALONE)
+    assert decision.code == code
+    assert ("batch_size" in end.profile) == (learns == 1.0)
+    assert len([s for s in segments if s.curve]) == 6
+    assert end.batch.time_to_loss.verdict == code.removeprefix("batch-learns-")
+    assert end.batch.size == (int(end.profile["batch_size"]) if learns else 32)
+
+
+def test_a_script_that_ends_too_soon_with_a_larger_batch_does_not_end_the_search():
+    wanted = plan(budget_s=600.0, batch=BatchGoal.FIT, batch_size=32, memory_limit=int(6e9), **BATCH_ALONE)
+    found, runner, results = Search(wanted), Machine(**MEASURED, composes=False).runner(), []
+    while not isinstance(step := found.next(results), Finished):
+        ends = int(step.knobs.get("batch_size", 32)) > 64
+        results.append(SegmentResult(id=step.id, status=Status.ENDED, took_s=0.2) if ends else runner.run(step))
+    assert step.ending is Ending.TUNED
+    assert step.batch.size <= 64

@@ -51,11 +51,12 @@ class Record(Struct, kw_only=True):
 
 
 R = TypeVar("R", bound=Record)
+S = TypeVar("S", bound=Struct)
 
 _HEAD = ("kind", "version")
 
 
-def replace(record: R, **changes: Any) -> R:
+def replace(record: S, **changes: Any) -> S:
     return msgspec.structs.replace(record, **changes)
 
 

@@ -32,13 +32,14 @@ OPTIONS = (
     option("--safe", is_flag=True, help="run-safe"),
     option("--mixed-precision", metavar="auto|bf16|fp16|no|true|false", help="run-mixed-precision"),
     option("--compile", metavar="[MODE]", help="run-compile", takes=is_a_mode, otherwise="default"),
+    option("--batch-size", metavar="N", help="run-batch-size"),
     option("--workers", metavar="N", help="run-workers"),
     option("--pin-memory/--no-pin-memory", default=None, help="run-pin-memory"),
     option("--knob", multiple=True, metavar="NAME=VALUE", help="run-knob"),
 )
 
 # Flag -> the knob that it turns.
-NAMED = {"mixed_precision": "precision", "compile": COMPILE, "workers": "workers"}
+NAMED = {"mixed_precision": "precision", "compile": COMPILE, "batch_size": "batch_size", "workers": "workers"}
 
 
 def knob_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,13 +73,23 @@ def _flag(flag: str, name: str, value: str, between: str) -> Flag:
 
 def sentences(settings: Settings, words: Words) -> list[str]:
     """What must be said before anything is put on: nothing about the training changes silently."""
+    started = _started_with(settings, words)
     if settings.profile is None:
-        return []
+        return started
     path, parts = settings.profile_path, words("run.semicolon").join(_difference(found, words) for found in settings.differing)
     if not settings.applied:
         return [words("profile.left-out", path=path, differences=parts)]
     said = [words("profile.other", path=path, differences=parts)] if parts else []
-    return [*said, _announcement(settings, words)]
+    return [*said, _announcement(settings, words), *started]
+
+
+def _started_with(settings: Settings, words: Words) -> list[str]:
+    """Another batch is another training: the words that ask the script for it are shown."""
+    if settings.given and settings.profile is not None:
+        left = " ".join(f"{flag} {value}" for flag, value in settings.profile.arguments.items())
+        return [words("profile.own-argument", path=settings.profile_path, arguments=left, given=settings.given)]
+    said = " ".join(f"{flag} {value}" for flag, value in settings.arguments.items())
+    return [words("profile.arguments", arguments=said)] if said else []
 
 
 def _announcement(settings: Settings, words: Words) -> str:

@@ -14,6 +14,8 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
+from flatout.cli import batch_flags
+from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
 from flatout.cli.tune_stopped import go_on_with, unharmed
@@ -38,6 +40,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @option("--only", multiple=True, metavar="KNOB", help="tune-only")
 @option("--skip", multiple=True, metavar="KNOB", help="tune-skip")
 @option("--allow", default="tolerance", metavar="CLASS", help="tune-allow")
+@batch_options
 @option("--gpu-memory-fraction", type=float, metavar="SHARE", help="gpu-memory-fraction")
 @option("--resume", metavar="FOLDER", help="tune-resume")
 @option("--dry-run", is_flag=True, help="tune-dry-run")
@@ -55,6 +58,7 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
         "skip": [_known(name) for name in asked["skip"]],
         "allow": _class(asked["allow"]),
     }
+    asked["batch_wanted"] = batch_flags.wanted(asked)
     path, _ = interpreter.choose(asked["python"], os.environ)
     line = target.command_line(path, script)
     place = _place(asked["resume"], line)
@@ -160,6 +164,8 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
             raise UsageError("tune.no-sandbox", folders=folders)
         if sandbox.ready:
             screen.say(screen.words("tune.sandbox", folders=folders))
+        if asked["batch_wanted"] is not None and not asked["resume"]:
+            batch_flags.look_for_arguments(asked["batch_wanted"], line, sandbox, os.environ)
         screen.say(screen.words("tune.looking"))
         log = place / "trials.log"
         with Trials(line, os.environ, sandbox, SystemClock(), log, asked["gpu_memory_fraction"]) as trials:
@@ -177,7 +183,11 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         log = str(place / "trials.log")
         screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))
         return 1
-    plan = None if asked["resume"] else planning.make(ready, _cores(), **limits)
+    plan = (
+        None
+        if asked["resume"]
+        else planning.make(ready, _cores(), **limits, **batch_flags.for_the_plan(asked["batch_wanted"], ready))
+    )
     if plan is not None and asked["dry_run"]:
         for offer in plan.offers:
             screen.say(f"  {offer.knob}: {', '.join(offer.values) or '…'} ({offer.numerics})")
@@ -199,21 +209,30 @@ def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen
     from flatout.measure.parity import Verdict
     from flatout.tune.parity import Gate
 
-    gate = Gate(trials.curve, lambda what: screen.hint(screen.words("tune.parity-running", what=what)))
-    knobs, parity, taken = gate.repaired(end.profile)
+    # Batches of another size make other losses: both sides of the comparison have the same.
+    batch = {name: value for name, value in end.profile.items() if name == "batch_size"}
+    others = {name: value for name, value in end.profile.items() if name != "batch_size"}
+    gate = Gate(
+        lambda knobs, steps, seed: trials.curve({**batch, **knobs}, steps, seed),
+        lambda what: screen.hint(screen.words("tune.parity-running", what=what)),
+    )
+    knobs, parity, taken = gate.repaired(others)
     records.write_bytes(place / "parity.json", records.encode(parity))
     shown = {name: "?" if value is None else f"{value:.4g}" for name, value in
              (("difference", parity.difference), ("upper", parity.upper), ("margin", parity.margin))}  # fmt: skip
     screen.say(screen.words(f"tune.parity-{parity.verdict}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **shown))
     if taken:
         screen.say(screen.words("tune.parity-taken-out", knobs=", ".join(taken)))
-    return records.replace(end, profile=knobs if parity.verdict is Verdict.PASS else {}, parity=parity)
+    return records.replace(end, profile={**knobs, **batch} if parity.verdict is Verdict.PASS else {}, parity=parity)
 
 
 def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Screen) -> int:
     from flatout.tune import outcome
 
+    end = batch_flags.with_command(end, line)
     records.write(place / "tune.json", end)
+    for sentence in batch_flags.sentences(end.batch, screen.words):
+        screen.say(sentence)
     if end.profile:
         path = outcome.write_profile(end, ready, line, SystemClock().wall())
         script = next((word for word in line[1:] if word.endswith(".py")), "")

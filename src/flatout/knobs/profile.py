@@ -35,6 +35,7 @@ class Profile(Record):
     KIND: ClassVar[str] = KIND
 
     knobs: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, str] = field(default_factory=dict)  # of the script itself: "--batch-size" -> "64"
     provenance: Provenance = field(default_factory=Provenance)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
 

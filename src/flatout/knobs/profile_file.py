@@ -21,7 +21,7 @@ HEAD = """\
 
 # The sections and their keys: a misspelt one is named rather than passed over.
 SECTIONS = {"provenance": Provenance.__struct_fields__, "fingerprint": Fingerprint.__struct_fields__}
-TOP = ("kind", "version", "knobs", *SECTIONS)
+TOP = ("kind", "version", "knobs", "arguments", *SECTIONS)
 
 
 def read(path: Path) -> Profile:
@@ -83,6 +83,7 @@ def _knobs(table: object, source: str) -> dict[str, str]:
 def text_of(profile: Profile) -> str:
     head: dict[str, toml_text.Value] = {"kind": profile.KIND, "version": profile.VERSION}
     parts = [HEAD + toml_text.table("", head), toml_text.table("knobs", _as_people_write(profile.knobs))]
+    parts += [toml_text.table("arguments", profile.arguments)] if profile.arguments else []
     for name in SECTIONS:
         known = {key: value for key, value in records.dump(getattr(profile, name)).items() if value not in (None, "", [])}
         parts += [toml_text.table(name, known)] if known else []

@@ -51,10 +51,12 @@ class Settings(Struct, kw_only=True):
     applied: bool = False  # the profile is
     differing: list[Difference] = field(default_factory=list)  # where this is not what the profile was made for
     shapes: list[str] = field(default_factory=list)  # of the profile's batches: those of this run are seen by the agent
+    arguments: dict[str, str] = field(default_factory=dict)  # put on the script's own command line
+    given: str = ""  # what the command line says instead of the profile's
 
     @property
     def for_the_agent(self) -> dict[str, str]:
-        """The batch belongs to the script: it has its own flag for it, and no hook can change what a loader was built with."""
+        """The batch belongs to the script: it is asked for by its own argument (`own_batch.py`), no hook can change it."""
         return {name: value for name, value in self.values.items() if name != "batch_size"}
 
     @property

@@ -92,6 +92,13 @@ class TrialChild:
     def _journals(self) -> list[dict[str, Any]]:
         return [line for lines in journals.read(self.folder) for line in lines]
 
+    def died(self, limit_s: float) -> bool:
+        """Waits for its end. What a crash leaves behind looks like a result, and is none."""
+        try:
+            return self.process.wait(limit_s) != 0
+        except subprocess.TimeoutExpired:
+            return False
+
     def kill(self) -> None:
         """With all that it started: its group, those that left the group, and those that nobody is the parent of any more."""
         below = host.family(self.process.pid)

@@ -45,16 +45,25 @@ def uses(settings: Settings, journals: list[list[Line]]) -> list[KnobUse]:
     story = max(stories, key=lambda s: (len(s.outcomes), len(s.proofs), len(s.taken_back)), default=Story([]))
     found = []
     for name, value in settings.values.items():
-        came, code, details = _came(name, story)
+        came, code, details = _batch(settings, journals) if name == "batch_size" else _came(name, story)
         numerics = story.numerics.get(name, "") if came in (Came.APPLIED, Came.UNPROVED) else ""
         source = settings.sources.get(name, "")
         found.append(KnobUse(name=name, value=value, source=source, came=came, code=code, details=details, numerics=numerics))
     return found
 
 
-def _came(name: str, story: Story) -> tuple[Came, str, dict[str, Any]]:
-    if name == "batch_size":
+def _batch(settings: Settings, journals: list[list[Line]]) -> tuple[Came, str, dict[str, Any]]:
+    """By the script's own argument, and seen in its loaders."""
+    if settings.given:
+        return Came.REFUSED, "batch-given-by-you", {}
+    if not settings.arguments:
         return Came.REFUSED, "batch-is-the-scripts", {}
+    loaders = [use for lines in journals for line in lines if line.get("kind") == "window" for use in line.get("loaders") or []]
+    sizes = [use.get("batch_size") for use in loaders if isinstance(use.get("batch_size"), int)]
+    return (Came.APPLIED, "", {"batch_size": sizes[-1]}) if sizes else (Came.UNPROVED, "no-batch-yet", {})
+
+
+def _came(name: str, story: Story) -> tuple[Came, str, dict[str, Any]]:
     outcome = story.outcomes.get(name)
     if outcome is None:
         return Came.REFUSED, "ended-before", {}

@@ -10,20 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flatout.base.records import Missing, Struct
-from flatout.tune.model import BatchGoal
+from flatout.tune.model import BatchGoal, BatchProbe
 
 NEAR = 0.03  # of the largest size: closer is not worth a child
 PLATEAU = 0.02  # a doubling that gives less has reached it
 GRAIN = 8  # sizes from GRAINED on are whole multiples, as tensor cores like them
 GRAINED = 160
-
-
-class BatchProbe(Struct, frozen=True, kw_only=True):
-    size: int
-    ran: bool
-    peak: int | Missing = Missing("not-reported")
-    retries: int = 0
-    rate: float | Missing = Missing("not-measured")
 
 
 class BatchPolicy(Struct, frozen=True, kw_only=True):
@@ -79,15 +71,30 @@ def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: Bat
 
 def predicted_end(safe: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:
     """The size at which the line through the two largest safe probes reaches the memory that may be used."""
-    goal = policy.memory_goal
-    told = [(probe.size, probe.peak) for probe in safe if isinstance(probe.peak, int)]
-    if goal is None or len(told) < 2:
+    goal, slope = policy.memory_goal, memory_slope(safe)
+    if goal is None or slope is None:
         return None
-    (size_a, peak_a), (size_b, peak_b) = told[-2], told[-1]
-    slope = (peak_b - peak_a) / (size_b - size_a)
-    if slope <= 0:
-        return None  # the allocator's reserve hides the growth
-    return int(size_b + (goal - peak_b) / slope)
+    last = [probe for probe in safe if isinstance(probe.peak, int)][-1]
+    assert isinstance(last.peak, int)
+    return int(last.size + (goal - last.peak) / slope)
+
+
+def memory_slope(safe: Sequence[BatchProbe]) -> float | None:
+    """Bytes that a sample more reserves, from the two largest; None where nothing can be said.
+
+    What tensors held grows evenly where the allocator's reserve grows in pieces: its line, at the rate of the last reserve.
+    """
+    told = [probe for probe in safe if isinstance(probe.peak, int)][-2:]
+    if len(told) < 2:
+        return None
+    (low, high), between = told, told[1].size - told[0].size
+    if isinstance(low.allocated, int) and isinstance(high.allocated, int) and isinstance(high.peak, int) and high.allocated:
+        slope = (high.allocated - low.allocated) / between * (high.peak / high.allocated)
+    else:
+        assert isinstance(low.peak, int)
+        assert isinstance(high.peak, int)
+        slope = (high.peak - low.peak) / between
+    return slope if slope > 0 else None  # the allocator's reserve hides the growth
 
 
 def chosen(probes: Sequence[BatchProbe], policy: BatchPolicy) -> BatchProbe | None:
@@ -102,16 +109,33 @@ def chosen(probes: Sequence[BatchProbe], policy: BatchPolicy) -> BatchProbe | No
     return next((p for p in safe if isinstance(p.rate, float) and p.rate >= best * (1 - PLATEAU)), safe[0])
 
 
-def safe_size(size: int, policy: BatchPolicy) -> int:
-    """Where nobody reports memory, head-room is left in the size itself, because no line can tell it."""
-    if policy.memory_limit is not None or size <= policy.start:
+def safe_size(size: int, policy: BatchPolicy, probes: Sequence[BatchProbe] = ()) -> int:
+    """Where memory does not tell why a size failed, head-room is left in the size itself."""
+    if size <= policy.start:
         return size
-    return max(policy.start, int(size * (1 - policy.headroom)))
+    if policy.memory_limit is None:
+        return max(policy.start, int(size * (1 - policy.headroom)))
+    end = predicted_end(sorted((p for p in probes if is_safe(p, policy)), key=lambda p: p.size), policy)
+    unforeseen = [p.size for p in probes if not p.ran and (end is None or p.size <= end)]
+    return max(policy.start, min([size, *(int(failed * (1 - policy.headroom)) for failed in unforeseen)]))
 
 
-def smaller_size(size: int, policy: BatchPolicy) -> int:
-    """After a verification failed in the real loop, whose batches vary."""
-    return max(policy.start, _grained(int(size * 0.9)))
+def smaller_size(proof: BatchProbe, policy: BatchPolicy, slope: float | None) -> int:
+    """After a verification failed in the real loop, whose batches vary: by what it was too much, or by a tenth."""
+    goal, size = policy.memory_goal, int(proof.size * 0.9)
+    if proof.ran and not proof.retries and goal is not None and isinstance(proof.peak, int) and slope is not None:
+        size = max(size, min(proof.size - 1, int(proof.size - 1.05 * (proof.peak - goal) / slope)))
+    return max(policy.start, _grained(size))
+
+
+def larger_size(proof: BatchProbe, probes: Sequence[BatchProbe], policy: BatchPolicy, slope: float | None) -> int | None:
+    """Where the real loop left more room than the probes said: the size to verify once more, if it is worth a child."""
+    goal = policy.memory_goal
+    if goal is None or slope is None or not isinstance(proof.peak, int) or not is_safe(proof, policy):
+        return None
+    unsafe = min((probe.size for probe in probes if not is_safe(probe, policy)), default=policy.largest + 1)
+    size = _grained(min(unsafe - 1, int(proof.size + 0.98 * (goal - proof.peak) / slope), 2 * proof.size))
+    return size if size > proof.size * (1 + NEAR) else None
 
 
 def _levelled(safe: Sequence[BatchProbe]) -> bool:

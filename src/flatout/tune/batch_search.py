@@ -1,19 +1,48 @@
-"""The batch size, where it was asked for: probes in fresh children, then a longer proof in the real loop."""
+"""The batch size, where it was asked for: probes, then a longer proof in the real loop, by the script's own argument.
+
+Probes are made in the living child from batches put together out of kept ones: a segment each, and no start of the script.
+Where that cannot be done (batches that do not add up, a model that counts on its size, compiled code, no memory told) each
+probe is a fresh child. Running out of memory ends a child and never the search.
+"""
 
 from __future__ import annotations
 
-from flatout.base.records import Missing
-from flatout.measure.statistics import Answer
-from flatout.tune.batch import BatchPolicy, BatchProbe, chosen, is_safe, next_size, safe_size, smaller_size
-from flatout.tune.course import Course, Steps
+from flatout.base.records import Missing, replace
+from flatout.measure.statistics import Answer, Comparison
+from flatout.measure.time_to_loss import Learned, TimeToLoss
+from flatout.tune.batch import (
+    BatchPolicy,
+    chosen,
+    is_safe,
+    larger_size,
+    memory_slope,
+    next_size,
+    safe_size,
+    smaller_size,
+)
+from flatout.tune.course import Course, Shape, Steps
 from flatout.tune.judge import percent
-from flatout.tune.model import BatchGoal, Mode, Offer, OutcomeState, Params, SegmentResult
+from flatout.tune.learning import race
+from flatout.tune.model import (
+    BatchGoal,
+    BatchProbe,
+    BatchStory,
+    Mode,
+    Offer,
+    OutcomeState,
+    Params,
+    SegmentResult,
+    Status,
+)
 from flatout.tune.recover import held
 from flatout.tune.trial import Question
 
-PROOF = 4  # times the length of a segment
+PROOF = Shape(longer=4.0, through_epoch=True)
 PROOF_TRIES = 4
 MOST_PROBES = 24
+EFFECT = 0.1  # a step with so much more or less than the wanted samples did not have them
+BRIEF = 0.1  # of a segment: memory shows in a few steps
+GOES_WITHOUT = frozenset({Status.CRASH, Status.REFUSED, Status.EXIT})  # how a script says that it cannot have other batches
 
 
 def batch_size(course: Course) -> Steps[None]:
@@ -25,55 +54,120 @@ def batch_size(course: Course) -> Steps[None]:
     policy = BatchPolicy(
         goal=plan.batch,
         start=int(course.whole.get("batch_size", plan.batch_size)),
-        largest=plan.batch_limit,
+        largest=max(plan.batch_limit, plan.batch_size),
         memory_limit=plan.memory_limit,
         headroom=plan.headroom,
     )
-    probes = yield from _probe_all(course, offer, policy)
-    if probes is not None:
+    _tell(course, policy, [])
+    probes = yield from _hot_probes(course, policy)
+    if probes is None:
+        probes = yield from _probe_all(course, offer, policy)
+    if probes:
+        _tell(course, policy, probes)
         yield from _take(course, offer, policy, probes)
     course.trying = []
+
+
+def _time_for(course: Course, segments: int, children: int) -> float:
+    """What was asked for by name comes before what is kept back for the input side; 0 where there is no time for it."""
+    needs = course.cost_s(segments, children)
+    return needs if course.plan.budget_s - course.spent_s >= needs else 0.0
+
+
+def _tell(course: Course, policy: BatchPolicy, probes: list[BatchProbe], **proved: BatchProbe | bool) -> None:
+    """For the record: what is kept is written last, when the search has ended."""
+    own = course.plan.batch_size or policy.start
+    course.batch = BatchStory(
+        goal=policy.goal,
+        own=own,
+        size=int(course.whole.get("batch_size", own)),
+        memory_limit=policy.memory_limit,
+        headroom=policy.headroom,
+        probes=list(probes),
+        **proved,  # type: ignore[arg-type]
+    )
+
+
+def _hot_probes(course: Course, policy: BatchPolicy) -> Steps[list[BatchProbe] | None]:
+    """None where sizes must be tried by the script's own argument."""
+    if course.compute_mode is not Mode.REPLAY_HOST or policy.memory_limit is None or "compile" in course.whole:
+        return None
+    longer = BRIEF if policy.goal is BatchGoal.FIT else 1.0
+    probes: list[BatchProbe] = []
+    while len(probes) < MOST_PROBES and (size := next_size(probes, policy)) is not None:
+        if probes and not _time_for(course, 1, 0):
+            break
+        course.pending = 4
+        result = yield from course.ask_gently(course.whole, Mode.REPLAY_HOST, Shape(batch=size, longer=longer))
+        if result is None or result.status in GOES_WITHOUT or not (result.fault or _took_effect(result, size)):
+            return None
+        probes.append(probe_of(size, result, hot=True))
+    return probes
+
+
+def _took_effect(result: SegmentResult, size: int) -> bool:
+    """A loader that is made anew with its data has nothing kept: its batches come as they are, and tell nothing."""
+    per_step = result.samples / result.steps if result.steps else 0.0
+    return isinstance(result.memory_peak, int) and abs(per_step / size - 1) < EFFECT
 
 
 def _probe_all(course: Course, offer: Offer, policy: BatchPolicy) -> Steps[list[BatchProbe] | None]:
     probes: list[BatchProbe] = []
     while len(probes) < MOST_PROBES and (size := next_size(probes, policy)) is not None:
-        needs = course.cost_s(1, 1)
-        if course.left_s() < needs:
+        if not _time_for(course, 1, 1):
             if not probes:
-                course.no_time(offer, str(size), needs)
+                course.no_time(offer, str(size), course.cost_s(1, 1))
             break
         course.pending = 4
-        result = yield from course.ask({**course.whole, "batch_size": str(size)}, course.compute_mode)
-        outcome = result.outcomes.get("batch_size")
-        unmoved = outcome is None or outcome.state is not OutcomeState.APPLIED
-        if not result.fault and unmoved and size != policy.start:
-            why = outcome.code if outcome is not None else result.code or "no-report"
-            course.decide(offer, str(size), "refused", {"why": why or "refused"})
+        result = yield from course.ask_gently({**course.whole, "batch_size": str(size)}, course.compute_mode)
+        if result is None:  # the script ends too soon with it: as good as one that does not run
+            probes.append(BatchProbe(size=size, ran=False))
+            continue
+        if (why := _unmoved(result)) and size != policy.start:
+            course.decide(offer, str(size), "refused", {"why": why})
             return None
         probes.append(probe_of(size, result))
     return probes
 
 
-def probe_of(size: int, result: SegmentResult) -> BatchProbe:
-    ran = not result.fault and isinstance(result.rate, float)
-    return BatchProbe(size=size, ran=ran, peak=result.memory_peak, retries=result.alloc_retries, rate=result.rate)
+def _unmoved(result: SegmentResult) -> str:
+    """Why the argument did not change the batch; empty where it did, or the child died before it could be told."""
+    outcome = result.outcomes.get("batch_size")
+    if result.fault or (outcome is not None and outcome.state is OutcomeState.APPLIED):
+        return ""
+    return (outcome.code if outcome is not None else result.code) or "no-report"
+
+
+def probe_of(size: int, result: SegmentResult, hot: bool = False) -> BatchProbe:
+    return BatchProbe(
+        size=size,
+        ran=not result.fault and isinstance(result.rate, float),
+        peak=result.memory_peak,
+        allocated=result.memory_allocated,
+        retries=result.alloc_retries,
+        rate=result.rate,
+        hot=hot,
+    )
 
 
 def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[None]:
     best = chosen(probes, policy)
     if best is None or best.size <= policy.start:
-        _no_larger(course, offer, policy)
+        unfinished = next_size(probes, policy)
+        if unfinished is not None and best is not None:
+            course.no_time(offer, str(unfinished), course.cost_s(1, 1))
+        else:
+            _no_larger(course, offer, policy)
         return
-    proved = yield from _prove(course, policy, safe_size(best.size, policy))
+    proved = yield from _prove(course, offer, policy, probes)
     if proved is None:
-        _no_larger(course, offer, policy)
         return
     size, value = proved.size, str(proved.size)
     if policy.goal is BatchGoal.FIT:
         if isinstance(proved.peak, int) and policy.memory_limit is not None:
             figures: Params = {"batch": size, "largest": best.size, "peak": proved.peak, "limit": policy.memory_limit}
-            course.decide(offer, value, "batch-fits", figures)
+            unfinished = next_size(probes, policy) is not None
+            course.decide(offer, value, "batch-fits-so-far" if unfinished else "batch-fits", figures)
         else:
             course.decide(offer, value, "batch-ran", {"batch": size, "largest": best.size})
         _keep(course, value)
@@ -87,11 +181,31 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
     if found is None or trial.fault is not None or isinstance(found.ratio, Missing):
         course.decide(offer, value, "too-little", {"pairs": len(trial.pairs)})
     elif found.answer is Answer.FASTER:
-        course.decide(offer, value, "batch-faster", {"batch": size, "gain": percent(found.ratio)}, (found, question.mode))
-        _keep(course, value)
-        course.first_gain["batch_size"] = percent(found.ratio)
+        yield from _learns_too(course, offer, value, (found, question.mode))
     else:
         course.decide(offer, value, "batch-not-faster", {"batch": size, "gain": percent(found.ratio)}, (found, question.mode))
+
+
+def _learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison, Mode]) -> Steps[None]:
+    """More samples a second are no faster training: that one is asked for by the time to the same loss."""
+    gain = percent(seen[0].ratio)
+    learned = yield from race(course, {**course.whole, "batch_size": value})
+    if course.batch is not None:
+        course.batch = replace(course.batch, time_to_loss=learned)
+    told: Params = {"batch": int(value), "gain": gain}
+    if learned.verdict is Learned.SLOWER:
+        course.decide(offer, value, "batch-learns-slower", {**told, "why": learned.code, **_times(learned)}, seen)
+        return
+    if learned.verdict is Learned.FASTER:
+        course.decide(offer, value, "batch-learns-faster", {**told, **_times(learned)}, seen)
+    else:
+        course.decide(offer, value, "batch-faster", {**told, "why": learned.code}, seen)
+    _keep(course, value)
+    course.first_gain["batch_size"] = gain
+
+
+def _times(learned: TimeToLoss) -> Params:
+    return {"times": round(learned.ratio, 2) if learned.ratio is not None else 0.0}
 
 
 def _no_larger(course: Course, offer: Offer, policy: BatchPolicy) -> None:
@@ -102,19 +216,36 @@ def _no_larger(course: Course, offer: Offer, policy: BatchPolicy) -> None:
 def _keep(course: Course, value: str) -> None:
     before = course.whole.get("batch_size")
     if before is not None:
-        del course.decisions["batch_size", before]  # one batch size, one line
+        course.decisions.pop(("batch_size", before), None)  # one batch size, one line
     course.keep("batch_size", value)
 
 
-def _prove(course: Course, policy: BatchPolicy, size: int) -> Steps[BatchProbe | None]:
-    """A longer segment of the real loop at the size that will be used, or at the next smaller one that holds."""
+def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[BatchProbe | None]:
+    """A longer segment of the real loop at the size that will be used, or at the next smaller one that holds.
+
+    Where the real loop needs less than the probes did, one larger size gets its chance: a probe is no promise either way.
+    """
+    best = chosen(probes, policy)
+    assert best is not None
+    slope = memory_slope(sorted((p for p in probes if is_safe(p, policy)), key=lambda p: p.size))
+    size: int | None = safe_size(best.size, policy, probes)
+    held_up: BatchProbe | None = None
     for _ in range(PROOF_TRIES):
-        if size <= policy.start:
+        if size is None or size <= policy.start or (held_up is not None and size <= held_up.size):
+            break
+        result = yield from course.ask_gently({**course.whole, "batch_size": str(size)}, Mode.REAL, PROOF)
+        if result is not None and (why := _unmoved(result)):
+            course.decide(offer, str(size), "refused", {"why": why})
             return None
-        change = {**course.whole, "batch_size": str(size)}
-        result = yield from course.ask(change, Mode.REAL, longer=PROOF)
-        probe = probe_of(size, result)
+        probe = BatchProbe(size=size, ran=False) if result is None else probe_of(size, result)
         if is_safe(probe, policy):
-            return probe
-        size = smaller_size(size, policy)
-    return None
+            held_up = probe
+            _tell(course, policy, probes, proved=probe, epoch_seen=result is not None and result.epoch_ended)
+            size = larger_size(probe, probes, policy, slope) if policy.goal is BatchGoal.FIT else None
+            slope = None  # once
+        else:
+            probes = [*probes, probe]
+            size = smaller_size(probe, policy, slope) if held_up is None else None
+    if held_up is None:
+        _no_larger(course, offer, policy)
+    return held_up

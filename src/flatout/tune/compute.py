@@ -9,7 +9,7 @@ from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK
 from flatout.tune.baseline import BUSY
 from flatout.tune.batch_search import batch_size
-from flatout.tune.course import FINAL_PAIRS, REBUILD, Course, Steps
+from flatout.tune.course import FINAL_PAIRS, REBUILD, USUAL, Course, Steps
 from flatout.tune.judge import judge
 from flatout.tune.model import Decision, Mode, Offer, Values, Verdict
 from flatout.tune.recover import held
@@ -91,7 +91,7 @@ def consider(
     if not offer.restart and not offer.builds and is_compute(offer):
         build_s += course.first_build_s  # what is compiled is compiled anew for another format or layout
     needs = course.cost_s(LOOK_SEGMENTS, children, build_s, mode) + surcharge_s(course, offer)
-    needs = max(needs, LOOK_SEGMENTS * course.epochs_s(more.get("epochs", 0)))
+    needs = max(needs, LOOK_SEGMENTS * course.epochs_s(more.get("shape", USUAL).epochs))
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)
     course.trying = [offer.knob]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, Struct
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.statistics import Comparison
+from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.model import (
+    BatchStory,
     Ceilings,
     Decision,
     Mode,
@@ -25,6 +27,18 @@ from flatout.tune.reasons import REASONS
 from flatout.tune.schedule import restart_values, timed_steps, warm_steps
 
 T = TypeVar("T")
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """How a segment differs from the usual one."""
+
+    longer: float = 1.0
+    batch: int | None = None
+    through_epoch: bool = False
+    epochs: int = 0  # timed over so many whole ones
+
+
+USUAL = Shape()
 Steps: TypeAlias = Generator[Segment, SegmentResult, T]
 
 FINAL_PAIRS = 6
@@ -77,6 +91,7 @@ class Course:
         self.wall = False  # the input side holds up all that could be won elsewhere
         self.build_s: dict[str, float] = {}
         self.first_gain: dict[str, float] = {}
+        self.batch: BatchStory | None = None
         self.worst_drift = 0.0
         self.throttled = False
         self.broke = Status.OK  # how what was kept broke last
@@ -93,13 +108,13 @@ class Course:
 
     # -- segments ---------------------------------------------------------------------------------------------
 
-    def ask(self, values: Values, mode: Mode, fresh: bool = False, longer: int = 1, epochs: int = 0) -> Steps[SegmentResult]:
+    def ask(self, values: Values, mode: Mode, fresh: bool = False, shape: Shape = USUAL) -> Steps[SegmentResult]:
         """One segment; a script that ended is started again, and asked for less where it cannot give so much."""
         while True:
             restart = fresh or self._child is None or self._child != restart_values(self.plan, values)
-            result = yield self._segment(values, mode, restart, longer, epochs)
+            result = yield self._segment(values, mode, restart, shape)
             self._account(values, mode, restart, result)
-            if result.status is not Status.ENDED or self._enough(result):
+            if result.status is not Status.ENDED or self._enough(result, shape):
                 return result
             if restart:
                 self._scale /= 2
@@ -107,8 +122,39 @@ class Course:
                     raise TooShortError
             fresh = False  # the child is gone: the next one is fresh anyway
 
-    def _segment(self, values: Values, mode: Mode, restart: bool, longer: int, epochs: int) -> Segment:
+    def ask_gently(self, values: Values, mode: Mode, shape: Shape = USUAL) -> Steps[SegmentResult | None]:
+        """One segment of something that may end the script too soon to be timed: None then, and the search is no wiser."""
+        scale = self._scale
+        try:
+            return (yield from self.ask(values, mode, shape=shape))
+        except TooShortError:
+            return None
+        finally:
+            self._scale = scale
+
+    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int) -> Steps[LossCurve | None]:
+        """The losses of a short training in a child of its own, beside the budget."""
         self.asked += 1
+        result = yield Segment(
+            id=self.asked,
+            knobs=dict(values),
+            warm_steps=0,
+            timed_s=seconds,
+            timed_steps=steps,
+            mode=Mode.REAL,
+            restart=True,
+            stage="learning",
+            trying=list(self.trying),
+            curve=True,
+            seed=seed,
+        )
+        self._child = None
+        self.pending = max(0, self.pending - 1)
+        return result.curve
+
+    def _segment(self, values: Values, mode: Mode, restart: bool, shape: Shape) -> Segment:
+        self.asked += 1
+        longer = shape.longer
         return Segment(
             id=self.asked,
             knobs=dict(values),
@@ -116,14 +162,17 @@ class Course:
             timed_s=self.plan.timed_s * self._scale * longer * (REAL_LONGER if mode is Mode.REAL else 1.0),
             timed_steps=max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
             mode=mode,
-            epochs=epochs,
+            epochs=shape.epochs,
             restart=restart,
             stage=self.stage,
             trying=list(self.trying),
+            batch=shape.batch,
+            through_epoch=shape.through_epoch,
         )
 
-    def _enough(self, result: SegmentResult) -> bool:
-        return result.seconds >= self.plan.timed_s * self._scale / 2 and result.steps >= FEWEST_STEPS and result.samples > 0
+    def _enough(self, result: SegmentResult, shape: Shape) -> bool:
+        half = self.plan.timed_s * self._scale * min(1.0, shape.longer) / 2
+        return result.seconds >= half and result.steps >= FEWEST_STEPS and result.samples > 0
 
     def _account(self, values: Values, mode: Mode, restart: bool, result: SegmentResult) -> None:
         self.spent_s += result.took_s

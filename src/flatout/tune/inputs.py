@@ -6,7 +6,7 @@ from flatout.base.records import Missing, Struct
 from flatout.knobs.model import Bound
 from flatout.tune.baseline import HARDLY, look, waits
 from flatout.tune.compute import LOOK_SEGMENTS, consider, each_value, is_compute
-from flatout.tune.course import Course, Steps
+from flatout.tune.course import Course, Shape, Steps
 from flatout.tune.model import Mode, Offer, Params, Verdict
 from flatout.tune.schedule import segments_for, workers_of
 
@@ -106,7 +106,7 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
         if course.plan.epoch_steps is None:
             course.decide(offer, value, "no-epochs")
         else:
-            yield from consider(course, offer, value, Mode.REAL, epochs=EPOCHS)
+            yield from consider(course, offer, value, Mode.REAL, shape=Shape(epochs=EPOCHS))
 
 
 def _may_help(course: Course, offer: Offer) -> bool:

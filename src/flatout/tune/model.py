@@ -9,6 +9,8 @@ from flatout.base.records import Missing, Record, Struct, field
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.parity import Parity
 from flatout.measure.statistics import Window, throughput
+from flatout.measure.time_to_loss import LossCurve, TimeToLoss
+from flatout.tune.batch_line import BatchLine
 
 Values = dict[str, str]  # knob -> value; a knob that is not in it is as the script has it
 Params = dict[str, str | int | float]
@@ -53,6 +55,10 @@ class Segment(Struct, frozen=True, kw_only=True):
     restart: bool  # in a fresh child
     stage: str  # for the progress line, with the knobs on trial
     trying: list[str]
+    batch: int | None = None  # samples of each replayed batch, put together from kept ones: what another size would cost
+    through_epoch: bool = False  # until an epoch has ended: its validation must get through, too
+    curve: bool = False  # its losses are wanted, over `timed_s` seconds or `timed_steps` steps, whichever ends first
+    seed: int = 0  # added to the script's own, for curves
 
 
 class OutcomeState(StrEnum):
@@ -85,7 +91,10 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
         default_factory=dict
     )  # milder than the catalogue's, as the agent found for this script
     memory_peak: int | Missing = Missing("not-reported")  # bytes, the agent's own cached batches left out
+    memory_allocated: int | Missing = Missing("not-reported")  # of it what tensors held; smoother, and never more
     alloc_retries: int = 0
+    epoch_ended: bool = False
+    curve: LossCurve | None = None
     device_busy: float | Missing = Missing("not-reported")  # share of the time in which a kernel ran
     build_s: float = 0.0  # spent once: compiling, searching plans
     code: str = ""  # why it was refused or failed
@@ -163,6 +172,7 @@ class Plan(Record):
     epoch_steps: int | None = None  # of the script's shortest training loader
     batch: BatchGoal = BatchGoal.KEEP
     batch_size: int | None = None  # the script's own; None where it cannot be set
+    batch_line: BatchLine | None = None  # how it is set
     batch_limit: int = 65536
     memory_limit: int | None = None  # bytes of the device that a training may use
     headroom: float = 0.08  # of the limit; more on Windows, which spills instead of failing
@@ -186,6 +196,39 @@ class Ceilings(Struct, frozen=True, kw_only=True):
     with_copy: float | Missing = Missing("not-measured")  # the compute floor from host memory
     without_copy: float | Missing = Missing("not-measured")
     supply: float | Missing = Missing("not-measured")  # what the loader gives when nothing is computed
+
+
+class BatchProbe(Struct, frozen=True, kw_only=True):
+    """One size that was tried."""
+
+    size: int
+    ran: bool
+    peak: int | Missing = Missing("not-reported")
+    allocated: int | Missing = Missing("not-reported")
+    retries: int = 0
+    rate: float | Missing = Missing("not-measured")
+    hot: bool = False  # with batches put together in a running child, not by the script's own argument
+
+
+class BatchStory(Struct, frozen=True, kw_only=True):
+    """How the batch size was found; what the command line has to say is added when the search has ended."""
+
+    goal: BatchGoal
+    own: int
+    size: int  # as kept: `own` where nothing else was
+    memory_limit: int | None
+    headroom: float
+    probes: list[BatchProbe]
+    proved: BatchProbe | None = None  # in the real loop, by the script's own argument
+    epoch_seen: bool = False  # with an epoch's end in it
+    flag: str = ""
+    rate_rule: str = "keep"
+    rate_flag: str = ""
+    rate_before: str = ""
+    rate_after: str = ""
+    arguments: dict[str, str] = field(default_factory=dict)  # that the script must be started with from now on
+    command: list[str] = field(default_factory=list)  # the whole line
+    time_to_loss: TimeToLoss | None = None
 
 
 class Finished(Record):
@@ -213,6 +256,7 @@ class Finished(Record):
     params: Params = field(default_factory=dict)
     parity: Parity | None = None  # of what is handed over; None where the gate was not asked
     seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
+    batch: BatchStory | None = None  # where another batch size was asked for
 
 
 class Progress(Struct, frozen=True, kw_only=True):

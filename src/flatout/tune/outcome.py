@@ -26,6 +26,7 @@ def write_profile(end: Finished, ready: Mapping[str, Any], line: Sequence[str], 
 def profile_of(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now: float, script: Path | None) -> Profile:
     return Profile(
         knobs=dict(end.profile),
+        arguments=dict(end.batch.arguments) if end.batch is not None and "batch_size" in end.profile else {},
         provenance=Provenance(
             command=list(line[1:]),
             date=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now)),

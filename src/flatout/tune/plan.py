@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from flatout.knobs.catalogue import KNOBS
 from flatout.knobs.model import Knob, Numerics, Switch
-from flatout.tune.model import Offer, Plan
+from flatout.tune.batch_line import BatchLine
+from flatout.tune.model import BatchGoal, Offer, Plan
 
 # In the order of trial. Values that are tried; what the script or the machine decides is left out.
 ON_A_GPU = {
@@ -35,21 +37,49 @@ ON_A_CPU = {
 LEAST = {"exact": 0, "resampled": 1, "tolerance": 2, "training": 3}
 
 
-def make(ready: Mapping[str, Any], usable_cores: float, **limits: Any) -> Plan:
+HEADROOM, HEADROOM_WINDOWS = 0.08, 0.15  # Windows spills into the host's memory instead of failing, and is slow then
+MOST_BATCH = 65536
+FEWEST_AN_EPOCH = 4  # steps: a batch that leaves fewer is not looked for
+
+
+def make(
+    ready: Mapping[str, Any],
+    usable_cores: float,
+    batch: BatchGoal = BatchGoal.KEEP,
+    batch_line: BatchLine | None = None,
+    **limits: Any,
+) -> Plan:
     """`limits` are the user's: budget_s, steps_planned, only, skip, allow."""
     on_gpu = ready.get("device") == "cuda"
     by_name = {knob.name: knob for knob in KNOBS}
     tried = ON_A_GPU if on_gpu else ON_A_CPU
+    own = batch_line.own if batch_line is not None else ready.get("batch_size")
+    offers = [_offer(by_name[name], list(values), ready) for name, values in tried.items()]
+    if batch is not BatchGoal.KEEP:
+        offers.append(_offer(by_name["batch_size"], [], ready))
     return Plan(
-        offers=[_offer(by_name[name], list(values), ready) for name, values in tried.items()],
+        offers=offers,
         worker_cap=max(1, int(usable_cores)),
         workers=int(ready.get("workers") or 0),
         epoch_steps=min((length for length in ready.get("loaders") or () if length), default=None),
-        batch_size=ready.get("batch_size"),
+        batch=batch,
+        batch_size=own,
+        batch_line=batch_line,
+        batch_limit=_batch_limit(ready, own),
+        memory_limit=ready.get("memory_limit"),
+        headroom=HEADROOM_WINDOWS if sys.platform == "win32" else HEADROOM,
         timed_s=0.5,
         warm_steps=4 if on_gpu else 3,
         **limits,
     )
+
+
+def _batch_limit(ready: Mapping[str, Any], own: int | None) -> int:
+    """In the units of the script's argument, which may count per device."""
+    samples, loader = ready.get("samples") or 0, ready.get("batch_size") or 0
+    if not samples or not loader:
+        return MOST_BATCH
+    return max(1, min(MOST_BATCH, samples // FEWEST_AN_EPOCH * (own or loader) // loader))
 
 
 def _offer(knob: Knob, values: list[str], ready: Mapping[str, Any]) -> Offer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flatout.base.errors import RecordError
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.measure.statistics import Answer
 from flatout.tune.baseline import baseline, look
 from flatout.tune.batch_search import batch_size
@@ -18,6 +18,7 @@ from flatout.tune.inputs import aid_compute, input_is_the_wall, input_knobs, ski
 from flatout.tune.judge import is_settled
 from flatout.tune.model import (
     BatchGoal,
+    BatchStory,
     Decision,
     Ending,
     Finished,
@@ -166,6 +167,29 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
         segments=course.asked,
         code=code,
         params=params or {},
+        batch=_batch(course, tuned),
+    )
+
+
+def _batch(course: Course, tuned: bool) -> BatchStory | None:
+    if course.batch is None:
+        return None
+    value = course.whole.get("batch_size") if tuned else None
+    if value is None:
+        return replace(course.batch, size=course.batch.own)
+    size, line = int(value), course.plan.batch_line
+    if line is None:
+        return replace(course.batch, size=size)
+    rate = line.rate_at(size)
+    return replace(
+        course.batch,
+        size=size,
+        flag=line.argument.flag,
+        rate_rule=line.rule.value,
+        rate_flag=line.rate.flag if line.rate is not None else "",
+        rate_before=(line.rate.value or "") if line.rate is not None else "",
+        rate_after=rate or "",
+        arguments=line.arguments(size),
     )
 
 

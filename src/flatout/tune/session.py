@@ -48,6 +48,7 @@ class Session:
         assert self.plan is not None
         search = Search(self.plan)
         said: list[Decision] = []
+        trials.batch = self.plan.batch_line
         while True:
             wanted = search.next(self._results)
             # Not by their number: a knob that is tried again has its old decision replaced by the new one.

@@ -15,7 +15,7 @@ from flatout.measure.statistics import (
     plainly_slower,
     plausible_gain,
 )
-from flatout.tune.course import Course, StandingBrokenError, Steps
+from flatout.tune.course import USUAL, Course, Shape, StandingBrokenError, Steps
 from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
 from flatout.tune.schedule import a_first, differing, restarting
 
@@ -41,7 +41,7 @@ class Question:
     looks: tuple[int, ...] = PAIRS_AT_LOOK
     worth: float | None = WORTH  # None: go on to the last look whatever hope there is
     second_chance: bool = True  # a suspect that failed is tried once more, alone; not where it is a group, or had its chance
-    epochs: int = 0  # whole epochs in every segment, for what shows at their turns only
+    shape: Shape = USUAL
     settled_if_clear: bool = False  # two plain pairs are enough to believe again what was shown before
 
 
@@ -124,7 +124,7 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
     rates: dict[str, float] = {}
     for arm in ("a", "b") if first_is_a else ("b", "a"):
         values = question.a if arm == "a" else question.b
-        result = yield from course.ask(values, question.mode, epochs=question.epochs)
+        result = yield from course.ask(values, question.mode, shape=question.shape)
         if result.fault or isinstance(result.rate, Missing):
             if result.status is Status.REFUSED and arm == question.suspect.value:
                 _refused(question, trial, result)
@@ -191,7 +191,7 @@ def _after_fault(course: Course, question: Question, trial: Trial, arm: str, res
         trial.fault = result.status
         return
     trial._tried_alone = True
-    again = yield from course.ask(question.a if arm == "a" else question.b, question.mode, fresh=True, epochs=question.epochs)
+    again = yield from course.ask(question.a if arm == "a" else question.b, question.mode, fresh=True, shape=question.shape)
     if again.fault or isinstance(again.rate, Missing):
         trial.fault = again.status
 

@@ -10,13 +10,15 @@ from typing import Any
 
 from _flatout_agent import wire
 from flatout.base.clock import Clock
-from flatout.base.records import Missing, dump
+from flatout.base.records import Missing, dump, replace
 from flatout.knobs import catalogue
 from flatout.knobs.model import Numerics, Switch
 from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, check_room, outside
 from flatout.launch.trial import TrialChild, mark_of
+from flatout.measure.time_to_loss import LossCurve
+from flatout.tune.batch_line import BatchLine
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 
@@ -25,6 +27,7 @@ IDLE_S = 45.0  # without any processor time in between: it hangs
 LONGEST_S = 600.0
 PATIENCE_S = 60.0  # beyond what its like took
 BUILDING = ("compile", "cudnn_benchmark")  # take as long as they like
+LEAVING_S = 10.0  # what a child that has told its losses may take to end
 MOST_ENDINGS = 3  # children that come to their end within one segment
 
 
@@ -56,6 +59,8 @@ class Trials:
         self._start_s = 0.0  # of the first child, until its parts were known
         self._slowest_s = 0.0
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
+        self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known
+        self._plain_per_step: float | None = None  # samples
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.said = ""  # the end of what a child printed that died
         self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
@@ -96,6 +101,10 @@ class Trials:
 
     def carry_out(self, segment: Segment) -> SegmentResult:
         began = self._clock.monotonic()
+        if segment.curve:
+            curve = self.timed_curve(segment.knobs, segment.timed_steps, segment.seed, segment.timed_s)
+            status = Status.OK if curve is not None else Status.EXIT
+            return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began, curve=curve)
         early = {name: value for name, value in segment.knobs.items() if _is_early(name)}
         if early != self._early or (segment.restart and not self._unused):
             self.stop()
@@ -110,13 +119,14 @@ class Trials:
             number = segment.id
             ended = self._wait(child, lambda child=child, number=number: child.answer(number), self._patience_s(segment))
             answer = child.answer(segment.id)
-            if answer is not None:
+            # At its end the agent tells what was timed until then, whatever the end was: a crash is no answer.
+            if answer is not None and not (answer["status"] == Status.ENDED and child.died(LEAVING_S)):
                 if ended != "":
                     self.stop()
                 took_s = self._clock.monotonic() - began
                 if not is_building(segment):
                     self._slowest_s = max(self._slowest_s, took_s)
-                return result_of(answer, took_s)
+                return self._with_batch(segment, result_of(answer, took_s), child)
             status = fault_of(child, ended)
             if status is Status.ENDED and self._too_soon(child, segment):
                 status = Status.EXIT
@@ -143,23 +153,52 @@ class Trials:
 
     def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
         """The losses of so many steps in a fresh child; None where it does not come to its end."""
+        told = self._losses(knobs, {"steps": steps, "seed": seed})
+        return [float(loss) for loss in told["losses"]] if told else None
+
+    def timed_curve(self, knobs: Values, steps: int, seed: int, seconds: float) -> LossCurve | None:
+        """The same over the seconds of the loop; without the first step, which pays for what happens once."""
+        told = self._losses(knobs, {"steps": steps, "seed": seed, "seconds": seconds})
+        times, losses = (told["times"], told["losses"]) if told else ([], [])
+        if len(times) < 3 or len(times) != len(losses):
+            return None
+        return LossCurve(seconds=[second - times[1] for second in times[2:]], losses=[float(loss) for loss in losses[2:]])
+
+    def _losses(self, knobs: Values, wanted: dict[str, Any]) -> dict[str, Any] | None:
         self.stop()
-        child = self._begin(parity={"knobs": dict(knobs), "steps": steps, "seed": seed})
+        child = self._begin(knobs, parity={"knobs": without_batch(knobs), **wanted})
         self._wait(child, child.losses)
-        told = child.losses()
+        told = None if child.died(LEAVING_S) else child.losses()
         self.said = child.said()
         self.stop()
-        return [float(loss) for loss in told["losses"]] if told else None
+        return told
+
+    def _command_for(self, values: Values) -> list[str]:
+        """The batch belongs to the script: it is asked for by the script's own argument."""
+        size = values.get("batch_size")
+        return self._command if size is None or self.batch is None else self.batch.command(self._command, int(size))
+
+    def _with_batch(self, segment: Segment, result: SegmentResult, child: TrialChild) -> SegmentResult:
+        """With what became of the batch size: seen in the loader, or in the samples of a step."""
+        per_step = result.samples / result.steps if result.steps and result.samples > result.steps else None
+        size = segment.knobs.get("batch_size")
+        if size is None or self.batch is None:
+            if segment.batch is None:
+                self._plain_per_step = per_step
+            return result
+        seen = ((child.ready() or {}).get("batch_size"), self.ready.get("batch_size"))
+        outcome = batch_outcome(int(size) / self.batch.own, seen, (per_step, self._plain_per_step))
+        return replace(result, outcomes={**result.outcomes, "batch_size": outcome})
 
     def _start(self, early: Values) -> None:
         self._unused = True
         self._early = dict(early)
-        self._begin(segments=True, knobs=dict(early))
+        self._begin(early, segments=True, knobs=without_batch(early))
 
-    def _begin(self, **job: Any) -> TrialChild:
+    def _begin(self, values: Values, **job: Any) -> TrialChild:
         self._children += 1
         self._child = TrialChild(
-            self._sandbox.wrap(self._command),
+            self._sandbox.wrap(self._command_for(values)),
             self._environ,
             self._place / str(self._children),
             memory_fraction=self._memory_fraction,
@@ -224,10 +263,28 @@ def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
         outcomes=outcomes,
         classes={name: Numerics(found) for name, found in (answer.get("classes") or {}).items()},
         memory_peak=answer.get("memory_peak", Missing("not-reported")),
+        memory_allocated=answer.get("memory_allocated", Missing("not-reported")),
         alloc_retries=int(answer.get("alloc_retries", 0)),
+        epoch_ended=bool(answer.get("epoch_ended")),
         build_s=float(answer.get("build_s", 0.0)),
         code=str(answer.get("code", "")),
     )
+
+
+def batch_outcome(wanted: float, loader: tuple[int | None, int | None], per_step: tuple[float | None, float | None]) -> Outcome:
+    """Whether the batch grew by the wanted factor; `loader` and `per_step` hold what is seen now, and in the plain script."""
+    for (now, plain), slack in ((loader, 0.02), (per_step, 0.25)):  # the last batch of an epoch may be smaller
+        if now and plain:
+            fits = abs(now / plain / wanted - 1) <= slack
+            details: dict[str, str | int | float] = {"seen": round(now), "plain": round(plain)}
+            return Outcome(state=OutcomeState.APPLIED if fits else OutcomeState.REFUSED,
+                           code="" if fits else "other-batch-seen", details=details)  # fmt: skip
+    return Outcome(state=OutcomeState.REFUSED, code="batch-not-seen")
+
+
+def without_batch(values: Values) -> Values:
+    """What the agent is asked for: the batch is the script's own."""
+    return {name: value for name, value in values.items() if name != "batch_size"}
 
 
 def _params(details: Mapping[str, Any]) -> dict[str, str | int | float]:

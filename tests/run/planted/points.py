@@ -150,6 +150,8 @@ NOT_HOOKS = {
 # Parts with tests of their own for what they do when they fail.
 ELSEWHERE = {
     "apply": "knobs: tests/apply",
+    "books": "trials: called by Driver.stepped",
+    "compose": "trials: called by Driver.stepped",
     "deep": "the deep look: tests/deep",
     "feeding": "trials: a fault in it ends a trial, and tune counts it as one",
     "supply": "trials: a fault in it ends a trial, and tune counts it as one",

@@ -1,0 +1,129 @@
+"""Whether a larger batch learns faster: the seconds that each training needs to come to the same loss.
+
+Samples per second say nothing of learning: a larger batch takes fewer steps in the same time. Each seed gives a pair of curves,
+loss over seconds of the loop, both for the same time. The goal is the loss that the plain training has come to at its end; what
+counts is when each of the two is there for the first time, in a running mean. Noise makes a curve touch the goal early, and
+small batches are noisier: the larger one is not flattered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from statistics import mean, stdev
+
+from flatout.base.records import Struct
+from flatout.measure.parity import FEWEST_PAIRS, T95
+
+FEWEST_LOSSES = 12
+TAIL = 0.2  # of the time: its mean is where a training has come to
+HEAD = 0.1
+SMOOTHED = 0.1  # of the losses of a curve are in its running mean
+LEAST = math.log(1.03)  # a difference within this is not claimed: the steps of a large batch are coarse
+LEARNED = 3.0  # standard errors of the tail: less is no learning
+
+
+class Learned(StrEnum):
+    FASTER = "faster"
+    SLOWER = "slower"
+    UNKNOWN = "unknown"
+
+
+class LossCurve(Struct, frozen=True, kw_only=True):
+    seconds: list[float]
+    losses: list[float]
+
+
+class TimeToLoss(Struct, frozen=True, kw_only=True):
+    """The ratio of the plain training's seconds to the changed one's: above one, the changed one is faster."""
+
+    verdict: Learned
+    code: str
+    pairs: int
+    ratio: float | None = None
+    lower: float | None = None  # one-sided 95 %, each
+    upper: float | None = None
+    plain_s: float | None = None  # means
+    changed_s: float | None = None
+    goal: float | None = None
+    not_reached: int = 0  # changed trainings that never came there: their time is at least the whole
+
+
+class _Race(Struct, frozen=True, kw_only=True):
+    plain_s: float
+    changed_s: float
+    goal: float
+    reached: bool
+
+
+def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
+    """Pairs of curves of one seed, plain first."""
+    if any(not all(map(math.isfinite, plain.losses)) for plain, _ in pairs):
+        return TimeToLoss(verdict=Learned.UNKNOWN, code="plain-not-finite", pairs=len(pairs))
+    if any(not all(map(math.isfinite, changed.losses)) for _, changed in pairs):
+        return TimeToLoss(verdict=Learned.SLOWER, code="not-finite", pairs=len(pairs))
+    few = any(len(curve.losses) < FEWEST_LOSSES for curve, _ in pairs) or any(len(changed.losses) < 3 for _, changed in pairs)
+    if len(pairs) < FEWEST_PAIRS or few:
+        return TimeToLoss(verdict=Learned.UNKNOWN, code="too-little", pairs=len(pairs))
+    if not all(_learns(plain) for plain, _ in pairs):
+        return TimeToLoss(verdict=Learned.UNKNOWN, code="nothing-learned", pairs=len(pairs))
+    races = [_race(plain, changed) for plain, changed in pairs]
+    logs = [math.log(race.plain_s / race.changed_s) for race in races]
+    reach = T95[min(len(logs) - 1, max(T95))] * stdev(logs) / math.sqrt(len(logs))
+    verdict, code = _verdict(mean(logs) - reach, mean(logs) + reach, sum(not race.reached for race in races), len(races))
+    return TimeToLoss(
+        verdict=verdict,
+        code=code,
+        pairs=len(races),
+        ratio=math.exp(mean(logs)),
+        lower=math.exp(mean(logs) - reach),
+        upper=math.exp(mean(logs) + reach),
+        plain_s=mean(race.plain_s for race in races),
+        changed_s=mean(race.changed_s for race in races),
+        goal=mean(race.goal for race in races),
+        not_reached=sum(not race.reached for race in races),
+    )
+
+
+def _verdict(low: float, high: float, missed: int, races: int) -> tuple[Learned, str]:
+    if missed == races:
+        return Learned.SLOWER, "never-there"
+    if low > LEAST and not missed:
+        return Learned.FASTER, "sooner-there"
+    if high < -LEAST:
+        return Learned.SLOWER, "later-there"
+    return Learned.UNKNOWN, "too-noisy"
+
+
+def _learns(curve: LossCurve) -> bool:
+    tail = _tail(curve)
+    spread = stdev(tail) / math.sqrt(len(tail)) if len(tail) > 1 else 0.0
+    head = curve.losses[: max(2, int(HEAD * len(curve.losses)))]
+    return mean(head) - mean(tail) > LEARNED * spread
+
+
+def _race(plain: LossCurve, changed: LossCurve) -> _Race:
+    goal = mean(_tail(plain))
+    plain_s = _first(plain, goal)
+    changed_s = _first(changed, goal)
+    return _Race(
+        plain_s=plain.seconds[-1] if plain_s is None else plain_s,
+        changed_s=changed.seconds[-1] if changed_s is None else changed_s,
+        goal=goal,
+        reached=changed_s is not None,
+    )
+
+
+def _tail(curve: LossCurve) -> list[float]:
+    from_s = (1 - TAIL) * curve.seconds[-1]
+    return [loss for second, loss in zip(curve.seconds, curve.losses, strict=True) if second >= from_s]
+
+
+def _first(curve: LossCurve, goal: float) -> float | None:
+    """When the running mean is at the goal for the first time."""
+    width = max(1, round(SMOOTHED * len(curve.losses)))
+    for place in range(width - 1, len(curve.losses)):
+        if mean(curve.losses[place - width + 1 : place + 1]) <= goal:
+            return max(curve.seconds[place], 1e-6)
+    return None

@@ -1,0 +1,173 @@
+"""Another batch size in real children: put together in a running one, asked for by the script's argument, and too large.
+
+There is no card here. Its end is imitated at one place: the script's model raises torch's own OutOfMemoryError for
+batches above CARD, as an allocator would.
+"""
+
+import json
+import os
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import QUIET
+from flatout.base.clock import SystemClock
+from flatout.base.errors import UsageError
+from flatout.knobs import profile_file
+from flatout.launch import own_batch
+from flatout.launch.own_argument import Argument
+from flatout.launch.sandbox import Sandbox
+from flatout.launch.settings import Asked, Flag, decide
+from flatout.tune.batch_line import BatchLine
+from flatout.tune.model import Mode, OutcomeState, Segment, Status
+from flatout.tune.trials import Trials
+
+TRAIN = """
+import argparse
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+CARD = 100
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+    def forward(self, x):
+        if len(x) > CARD:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return self.layer(x)
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-b", "--batch-size", type=int, default=16)
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--epochs", type=int, default=1000)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=args.lr)
+    x = torch.randn(1000, 8)
+    y = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
+    data = TensorDataset(x, y)
+    for epoch in range(args.epochs):
+        for a, b in DataLoader(data, batch_size=args.batch_size, shuffle=True):
+            loss = nn.functional.cross_entropy(net(a), b)
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+        with torch.no_grad():
+            net(x[: 2 * args.batch_size])
+"""
+
+BATCH = Argument(flag="--batch-size", names=("--batch-size", "-b"), value="16")
+
+
+@pytest.fixture
+def trials(script, tmp_path):
+    command = [sys.executable, str(script(TRAIN))]
+    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as one:
+        one.batch = BatchLine(argument=BATCH, own=16)
+        yield one
+
+
+def segment(number, knobs=None, mode=Mode.REPLAY_HOST, restart=False, **more):
+    settings = {"warm_steps": 2, "timed_s": 0.05, "timed_steps": 5, "stage": "batch", "trying": []}
+    return Segment(id=number, knobs=knobs or {}, mode=mode, restart=restart, **{**settings, **more})
+
+
+def test_sizes_in_a_running_child_by_the_argument_and_beyond_the_end(trials):
+    ready = trials.look()
+    assert (ready["batch_size"], ready["samples"]) == (16, 1000)
+    assert ready["memory_limit"] > 2**28
+    plain = trials.carry_out(segment(1))
+    assert (plain.status, plain.samples / plain.steps) == (Status.OK, 16)
+    larger = trials.carry_out(segment(2, batch=90))
+    assert (larger.status, larger.samples / larger.steps) == (Status.OK, 90)
+    assert isinstance(larger.memory_peak, int)
+    again = trials.carry_out(segment(3))
+    assert again.samples / again.steps == 16, "afterwards as before"
+    assert trials.carry_out(segment(4, batch=101)).status is Status.OOM
+    # The real loop, by the script's own argument: its validation has twice the batch, and meets the end of the card.
+    proof = segment(5, {"batch_size": "40"}, Mode.REAL, through_epoch=True)
+    real = trials.carry_out(proof)
+    assert real.status is Status.OK
+    assert real.outcomes["batch_size"].state is OutcomeState.APPLIED
+    assert real.outcomes["batch_size"].details == {"seen": 40, "plain": 16}
+    assert real.epoch_ended
+    too_much = trials.carry_out(segment(6, {"batch_size": "60"}, Mode.REAL, through_epoch=True))
+    assert too_much.status is Status.OOM
+
+
+def test_a_curve_over_seconds_and_an_argument_without_effect(trials):
+    curve = trials.timed_curve({"batch_size": "40"}, 4000, 0, 0.3)
+    assert curve.seconds == sorted(curve.seconds)
+    assert 0.25 <= curve.seconds[-1] <= 2.0
+    assert len(curve.losses) == len(curve.seconds) > 20
+    assert curve.losses[-1] < curve.losses[0]
+    assert trials.timed_curve({"batch_size": "64"}, 4000, 0, 0.3) is None, "its validation does not fit"
+    # An argument that the script reads and does not use for its batches: no effect, no verdict.
+    trials.batch = BatchLine(argument=Argument(flag="--epochs", names=("--epochs",), value="1000"), own=16)
+    trials.look()
+    still = trials.carry_out(segment(1, {"batch_size": "500"}, Mode.REAL))
+    assert still.outcomes["batch_size"].code == "other-batch-seen"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--batch", "huge"], "huge"),
+        (["--batch", "fit", "--lr-rule", "cubic"], "cubic"),
+        (["--lr-rule", "linear"], "--batch"),
+        (["--batch", "fit", "--no-sandbox"], "--batch-arg"),
+    ],
+)
+def test_wrong_usage_of_the_batch_is_one_sentence(arguments, words, flatout, script):
+    ended = flatout("tune", *arguments, script("import torch\n"))
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+PROFILE = """
+[knobs]
+batch_size = 40
+
+[arguments]
+--batch-size = "40"
+--lr = "0.2"
+
+[provenance]
+command = ["train.py", "-b", "16"]
+"""
+
+
+def test_run_starts_the_script_with_the_batch_of_a_profile_and_of_a_flag(flatout, script, tmp_path):
+    path = script(TRAIN)
+    (tmp_path / "flatout.toml").write_text(PROFILE, encoding="utf-8")
+    ended = flatout("run", "--json", path, "--epochs", "1", "-b", "16")
+    assert "--batch-size 40 --lr 0.2" in ended.stderr
+    told = json.loads(ended.stderr[ended.stderr.index("\n{") :])
+    assert (told["command"][-4:], told["samples"], told["steps"]) == (["-b", "40", "--lr", "0.2"], 1000, 25)
+    (knob,) = told["knobs"]
+    assert (knob["came"], knob["details"]) == ("applied", {"batch_size": 40})
+
+
+def started(path, profile=None, flags=(), words=()):
+    asked = Asked(flags=[Flag(f"--batch-size {value}", "batch_size", value) for value in flags])
+    settings = decide(asked, None, profile, [])
+    return own_batch.put_on([sys.executable, str(path), *words], settings, asked, {})[2:], settings
+
+
+def test_whose_batch_counts(script):
+    path = script(TRAIN)
+    profile = profile_file.parse(PROFILE, "flatout.toml")
+    assert started(path, profile)[0] == ["--batch-size", "40", "--lr", "0.2"]
+    words, settings = started(path, profile, words=["-b", "50"])
+    assert (words, settings.given, settings.arguments) == (["-b", "50"], "--batch-size 50", {})
+    assert started(path, profile, flags=["20"], words=["-b", "50"])[0] == ["-b", "20"]
+    assert started(path, flags=["20"])[0] == ["--batch-size", "20"]
+    assert profile_file.parse(profile_file.text_of(profile), "again") == profile
+    with pytest.raises(UsageError):
+        started(script("import torch\n", "other.py"), flags=["20"])

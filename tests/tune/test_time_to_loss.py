@@ -1,0 +1,53 @@
+"""The race to the same loss over imagined curves."""
+
+import math
+import random
+
+import pytest
+
+from flatout.measure.time_to_loss import Learned, LossCurve, judge
+
+
+def curve(seed, step_s, speed, seconds=10.0, noise=0.02, start=2.0):
+    """A loss that falls exponentially; `speed` is what a second is worth."""
+    draw = random.Random(seed)
+    times = [step_s * (number + 1) for number in range(int(seconds / step_s))]
+    return LossCurve(seconds=times, losses=[start * math.exp(-speed * t) + 0.5 + draw.gauss(0, noise) for t in times])
+
+
+def pairs(changed_speed, noise=0.02, first=0):
+    changed = [curve(first + seed + 50, 0.2, changed_speed, noise=noise / 2) for seed in range(3)]
+    return list(zip([curve(first + seed, 0.05, 0.2, noise=noise) for seed in range(3)], changed, strict=True))
+
+
+def test_twice_as_fast_is_about_two_and_says_so():
+    found = judge(pairs(0.4))
+    assert found.verdict is Learned.FASTER
+    assert 1.6 < found.ratio < 2.4
+    assert found.lower > 1
+    assert found.changed_s < found.plain_s
+
+
+def test_more_samples_that_teach_less_are_slower():
+    found = judge(pairs(0.1))
+    assert (found.verdict, found.code, found.not_reached) == (Learned.SLOWER, "never-there", 3)
+
+
+def test_a_training_that_breaks_is_slower():
+    broken = [(plain, LossCurve(seconds=c.seconds, losses=[*c.losses[:-1], math.nan])) for plain, c in pairs(0.4)]
+    assert (judge(broken).verdict, judge(broken).code) == (Learned.SLOWER, "not-finite")
+
+
+def test_where_the_plain_training_learns_nothing_nothing_is_said():
+    flat = [(curve(seed, 0.05, 0.0), curve(seed + 9, 0.2, 0.0)) for seed in range(3)]
+    assert (judge(flat).verdict, judge(flat).code) == (Learned.UNKNOWN, "nothing-learned")
+
+
+def test_the_same_speed_is_no_gain():
+    found = [judge(pairs(0.2, noise, 100 * number)).verdict for number in range(10) for noise in (0.01, 0.1)]
+    assert found.count(Learned.UNKNOWN) >= 18
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_too_few_pairs(count):
+    assert judge(pairs(0.4)[:count]).verdict is Learned.UNKNOWN
