@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from flatout._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr__` below finds them
+    from flatout.api.accelerator import TrainingAccelerator
+    from flatout.api.data_loading import OptimizedDataLoader
     from flatout.api.diagnosis import (
         CUDAStatus,
         DeviceSelectionResult,
@@ -21,8 +23,10 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
         HardwareStatus,
         PyTorchStatus,
     )
+    from flatout.api.training_config import AcceleratedConfig, TrainingConfig
 
 __all__ = [
+    "AcceleratedConfig",
     "CUDAStatus",
     "DeviceSelectionResult",
     "DriverStatus",
@@ -30,11 +34,21 @@ __all__ = [
     "GPUDiagnosticTool",
     "GPUStatus",
     "HardwareStatus",
+    "OptimizedDataLoader",
     "PyTorchStatus",
+    "TrainingAccelerator",
+    "TrainingConfig",
     "__version__",
 ]
 
+# Where each name lives, by the module under flatout.api; the rest is the doctor's.
+_MODULES = {
+    "accelerator": ("TrainingAccelerator",),
+    "data_loading": ("OptimizedDataLoader",),
+    "training_config": ("AcceleratedConfig", "TrainingConfig"),
+}
 _HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "flatout.api.diagnosis")
+_HOMES |= {name: f"flatout.api.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

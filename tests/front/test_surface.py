@@ -63,6 +63,7 @@ def test_commands_and_flags():
 
 def test_exported_names():
     assert flatout.__all__ == [
+        "AcceleratedConfig",
         "CUDAStatus",
         "DeviceSelectionResult",
         "DriverStatus",
@@ -70,7 +71,10 @@ def test_exported_names():
         "GPUDiagnosticTool",
         "GPUStatus",
         "HardwareStatus",
+        "OptimizedDataLoader",
         "PyTorchStatus",
+        "TrainingAccelerator",
+        "TrainingConfig",
         "__version__",
     ]
     for name in flatout.__all__:
