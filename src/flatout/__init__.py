@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
         HardwareStatus,
         PyTorchStatus,
     )
+    from flatout.api.monitor import PerformanceMonitor
+    from flatout.api.performance import PerformanceReport
 
 __all__ = [
     "CUDAStatus",
@@ -30,18 +32,23 @@ __all__ = [
     "GPUDiagnosticTool",
     "GPUStatus",
     "HardwareStatus",
+    "PerformanceMonitor",
+    "PerformanceReport",
     "PyTorchStatus",
     "__version__",
 ]
 
-_HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "flatout.api.diagnosis")
+# Where a name lives, if not in `flatout.api.diagnosis`.
+_HOMES = {
+    "PerformanceMonitor": "monitor",
+    "PerformanceReport": "performance",
+}
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'flatout' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    return getattr(importlib.import_module(f"flatout.api.{_HOMES.get(name, 'diagnosis')}"), name)
 
 
 def __dir__() -> list[str]:

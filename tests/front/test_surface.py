@@ -70,6 +70,8 @@ def test_exported_names():
         "GPUDiagnosticTool",
         "GPUStatus",
         "HardwareStatus",
+        "PerformanceMonitor",
+        "PerformanceReport",
         "PyTorchStatus",
         "__version__",
     ]
