@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
         PyTorchStatus,
     )
     from flatout.api.monitor import PerformanceMonitor
+    from flatout.api.optimizer import GPUOptimizer, MemoryConfig, MixedPrecisionConfig, OptimizedDevice
     from flatout.api.performance import PerformanceReport
 
 __all__ = [
@@ -30,8 +31,12 @@ __all__ = [
     "DriverStatus",
     "GPUDiagnosticReport",
     "GPUDiagnosticTool",
+    "GPUOptimizer",
     "GPUStatus",
     "HardwareStatus",
+    "MemoryConfig",
+    "MixedPrecisionConfig",
+    "OptimizedDevice",
     "PerformanceMonitor",
     "PerformanceReport",
     "PyTorchStatus",
@@ -40,6 +45,10 @@ __all__ = [
 
 # Where a name lives, if not in `flatout.api.diagnosis`.
 _HOMES = {
+    "GPUOptimizer": "optimizer",
+    "MemoryConfig": "optimizer",
+    "MixedPrecisionConfig": "optimizer",
+    "OptimizedDevice": "optimizer",
     "PerformanceMonitor": "monitor",
     "PerformanceReport": "performance",
 }
