@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
         HardwareStatus,
         PyTorchStatus,
     )
+    from flatout.api.monitor import PerformanceMonitor
+    from flatout.api.optimizer import GPUOptimizer, MemoryConfig, MixedPrecisionConfig, OptimizedDevice
+    from flatout.api.performance import PerformanceReport
     from flatout.api.training_config import AcceleratedConfig, TrainingConfig
 
 __all__ = [
@@ -32,30 +35,40 @@ __all__ = [
     "DriverStatus",
     "GPUDiagnosticReport",
     "GPUDiagnosticTool",
+    "GPUOptimizer",
     "GPUStatus",
     "HardwareStatus",
+    "MemoryConfig",
+    "MixedPrecisionConfig",
     "OptimizedDataLoader",
+    "OptimizedDevice",
+    "PerformanceMonitor",
+    "PerformanceReport",
     "PyTorchStatus",
     "TrainingAccelerator",
     "TrainingConfig",
     "__version__",
 ]
 
-# Where each name lives, by the module under flatout.api; the rest is the doctor's.
-_MODULES = {
-    "accelerator": ("TrainingAccelerator",),
-    "data_loading": ("OptimizedDataLoader",),
-    "training_config": ("AcceleratedConfig", "TrainingConfig"),
+# Where a name lives, if not in `flatout.api.diagnosis`.
+_HOMES = {
+    "AcceleratedConfig": "training_config",
+    "GPUOptimizer": "optimizer",
+    "MemoryConfig": "optimizer",
+    "MixedPrecisionConfig": "optimizer",
+    "OptimizedDataLoader": "data_loading",
+    "OptimizedDevice": "optimizer",
+    "PerformanceMonitor": "monitor",
+    "PerformanceReport": "performance",
+    "TrainingAccelerator": "accelerator",
+    "TrainingConfig": "training_config",
 }
-_HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "flatout.api.diagnosis")
-_HOMES |= {name: f"flatout.api.{module}" for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'flatout' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    return getattr(importlib.import_module(f"flatout.api.{_HOMES.get(name, 'diagnosis')}"), name)
 
 
 def __dir__() -> list[str]:

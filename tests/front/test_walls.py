@@ -93,7 +93,7 @@ def test_the_agent_stands_alone():
 
 
 def test_the_front_takes_the_wire_alone():
-    """But for the library, which lives in the training's process: it puts on the same knobs as the agent does."""
+    """The library is the exception: it lives in the training process as the agent does, and puts on the same things."""
     allowed = {"_flatout_agent", "_flatout_agent.wire"}
     for name, imported, _ in modules():
         if name.startswith("flatout") and not name.startswith("flatout.api."):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import DataLoader
 
+    from flatout.api.monitor import PerformanceMonitor
+
 M = TypeVar("M", bound="Module")
 O = TypeVar("O", bound="Optimizer")  # noqa: E741
 B2 = TypeVar("B2")
@@ -74,6 +76,19 @@ class TrainingAccelerator(Loop):
         for reason in made.reasons.values():
             self._notes.note(reason)
         return made
+
+    def enable_performance_monitoring(self) -> PerformanceMonitor:
+        """Started; `step` feeds it from now on."""
+        from flatout.api.monitor import PerformanceMonitor
+
+        training = self._ready()
+        self._monitor = PerformanceMonitor(self._device)
+        self._monitor.start()
+        for loader in training.loaders.values():
+            loader.counts_samples = True
+        self._arrange()
+        monitor: PerformanceMonitor = self._monitor
+        return monitor
 
     # -- before the loop ----------------------------------------------------------------------------------------------
 

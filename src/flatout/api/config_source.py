@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flatout.api.errors import ConfigurationError
-from flatout.api.training_config import TrainingConfig, unknown_key
+from flatout.api.refusals import unknown_name
+from flatout.api.training_config import TrainingConfig
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
 from flatout.knobs import profile_file
@@ -111,7 +112,7 @@ def from_tree(tree: Any, where: str, strict: bool) -> TrainingConfig:
         if key not in MODEL_KEYS and key != "model":
             known = [*FIELDS, *OTHER_NAMES]
             if strict or difflib.get_close_matches(key, known, n=1, cutoff=NEAR):
-                raise unknown_key(key, known, where)
+                raise unknown_name(where, key, known)
         own.update(value if key == "model" and isinstance(value, Mapping) else {key: value})
     try:
         return TrainingConfig(**wanted, model=own)

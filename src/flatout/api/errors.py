@@ -1,11 +1,13 @@
-"""What the library raises: one type for each kind of mistake, each a sentence that names the argument.
+"""What a training's set-up and loop raise: one type for each kind of mistake, each a sentence that names the argument.
+
+Arguments, unknown names, models without parameters and losses that are not finite are in `refusals.py`, for all of the library.
 
 LibraryError                  (a FlatoutError: `except flatout.api.errors.LibraryError` catches them all)
 ├── RequirementError          ImportError    this torch or this Python is too old, or there is none
-├── ConfigurationError        ValueError     `config`: a wrong type or value, an unknown key, two that contradict each other
+├── ConfigurationError        ValueError     `config`: a wrong type or value, an unreadable file, a contradiction
 ├── LoaderError               ValueError     `loader`: no loader, a closed one, one that cannot be divided among ranks
-├── ModelError                ValueError     `model` or `optimizer`: without parameters, on two devices, not belonging together
-├── LossError                 ValueError     `loss`: no scalar, without a graph, not finite
+├── ModelError                ValueError     `model` or `optimizer`: of the wrong type, on two devices, not belonging together
+├── LossError                 ValueError     `loss`: no scalar, or without a graph
 ├── SplitError                RuntimeError   a batch that does not fit and cannot be divided without changing its meaning
 ├── CheckpointError           RuntimeError   `path`: cut short, of another version, for another model; or not writable
 └── OrderError                RuntimeError   a call that came before what it needs
@@ -14,12 +16,10 @@ LibraryError                  (a FlatoutError: `except flatout.api.errors.Librar
 from __future__ import annotations
 
 from flatout.base.errors import FlatoutError
-from flatout.base.words import Words, choose_language
 
 
 class LibraryError(FlatoutError):
-    def __str__(self) -> str:
-        return Words(choose_language(None))(self.key, **self.params)
+    pass
 
 
 class RequirementError(LibraryError, ImportError):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flatout.api.errors import ConfigurationError
+from flatout.api.refusals import unknown_name
 from flatout.api.torch_part import torch
-from flatout.api.training_config import unknown_key
 
 OPTIONS = ("validation", "scheduler", "checkpoint")
 
@@ -40,7 +40,7 @@ def fit(  # noqa: PLR0913 - what a training is made of
     """One epoch after the other, from where the checkpoint stands."""
     for name in options:
         if name not in OPTIONS:
-            raise unknown_key(name, list(OPTIONS), "fit")
+            raise unknown_name("fit", name, OPTIONS)
     if type(epochs) is not int or epochs < 1:
         raise ConfigurationError("library.config-value", name="epochs", value=repr(epochs), wanted="1 …")
     compute = loss_of(loss)

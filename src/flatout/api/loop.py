@@ -14,6 +14,7 @@ from flatout.api.checkpoint import Training
 from flatout.api.errors import LossError, OrderError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, LossWatch
 from flatout.api.precision_trial import PrecisionTrial
+from flatout.api.refusals import LossNotFiniteError
 from flatout.api.regime import Regime
 from flatout.api.saying import Notes, sentence
 from flatout.api.splitting import ComputeLoss, Splitter
@@ -46,6 +47,7 @@ class Loop:
         self._notes = Notes()
         self._training: Training | None = None
         self._monitor: Any = None
+        self._loss: Any = None  # of the last batch, for the monitor
         self._regime = cast("Regime", _NotSetUp())
         self._trial: PrecisionTrial | None = None
         self._accumulation = 1
@@ -66,6 +68,8 @@ class Loop:
         self._backwards = count = self._backwards + 1
         if not count & _MASK:
             self._look_at(loss)
+        if self._monitor is not None:
+            self._loss = loss.detach()
 
     def step(self, optimizer: Optimizer) -> bool:
         """The optimizer's step, and its gradients cleared. False where an accumulation goes on and nothing was done."""
@@ -140,6 +144,7 @@ class Loop:
                 for module in self._modules:
                     placement.check_placement(module, self._device, batch)
             raise
+        self._loss = loss
         self._backwards = count = self._backwards + 1
         if not count & _MASK:
             self._look_at(loss)
@@ -184,7 +189,7 @@ class Loop:
         if self._trial is not None:
             self._try_on(self._trial)
         if self._monitor is not None:
-            self._monitor.step(self._samples_in_hand() * self._accumulation)
+            self._monitor.step(self._samples_in_hand() * self._accumulation, self._loss)
         return True
 
     def _samples_in_hand(self) -> int:
@@ -228,7 +233,7 @@ class Loop:
             self._watch.forget()
             self._arrange()
         elif verdict == NOT_FINITE:
-            raise LossError("library.loss-not-finite", step=self.steps)
+            raise LossNotFiniteError("library.loss-not-finite", step=self.steps)
         elif verdict == DIVERGED:
             self._notes.warn("library.loss-diverges", step=self.steps - self.steps % 1000)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.api.errors import ModelError
+from flatout.api.refusals import NoParametersError
 from flatout.api.torch_part import torch
 
 
@@ -15,7 +16,7 @@ def check_model(model: Any, optimizer: Any) -> None:
         raise ModelError("library.optimizer-type", found=type(optimizer).__name__)
     own = {id(parameter) for parameter in model.parameters()}
     if not own:
-        raise ModelError("library.model-empty", name=type(model).__name__)
+        raise NoParametersError("library.model-empty", name=type(model).__name__)
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     strangers = sum(id(parameter) not in own for parameter in held)
     if strangers:

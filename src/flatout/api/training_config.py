@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flatout.api.errors import ConfigurationError
+from flatout.api.refusals import unknown_name
 from flatout.base.errors import UsageError
 from flatout.knobs import catalogue, values
 
@@ -75,7 +75,7 @@ class TrainingConfig:
         names = [each.name for each in dataclasses.fields(cls)]
         for name in wanted:
             if name not in names:
-                raise unknown_key(str(name), names, where)
+                raise unknown_name(where, str(name), names)
         return cls(**dict(wanted))
 
 
@@ -99,13 +99,6 @@ class AcceleratedConfig:
     world_size: int
     reasons: dict[str, str]
     wanted: TrainingConfig
-
-
-def unknown_key(name: str, known: list[str], where: str) -> ConfigurationError:
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return ConfigurationError("library.config-key-near", where=where, name=name, near=near[0])
-    return ConfigurationError("library.config-key", where=where, name=name)
 
 
 # -- what each field takes ------------------------------------------------------------------------------------------------
