@@ -155,9 +155,10 @@ class OptimizedDataLoader(Generic[Batch]):
 
     def _replayed(self, position: int) -> Iterator[Any]:
         """Without workers the indices alone are passed over; workers draw for themselves, so they fetch once more."""
-        if self._order is not None and not self._settings.workers:
-            self._order.skip, position = position, 0
         batches: Iterator[Any] = iter(self._loader)
+        if self._order is not None and not self._settings.workers:
+            self._order.pass_over(position)
+            return batches
         for _ in range(position):
             next(batches, None)
         return batches
