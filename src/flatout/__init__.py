@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from flatout._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr__` below finds them
+    from flatout.api.accelerator import TrainingAccelerator
+    from flatout.api.data_loading import OptimizedDataLoader
     from flatout.api.diagnosis import (
         CUDAStatus,
         DeviceSelectionResult,
@@ -21,27 +23,52 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
         HardwareStatus,
         PyTorchStatus,
     )
+    from flatout.api.monitor import PerformanceMonitor
+    from flatout.api.optimizer import GPUOptimizer, MemoryConfig, MixedPrecisionConfig, OptimizedDevice
+    from flatout.api.performance import PerformanceReport
+    from flatout.api.training_config import AcceleratedConfig, TrainingConfig
 
 __all__ = [
+    "AcceleratedConfig",
     "CUDAStatus",
     "DeviceSelectionResult",
     "DriverStatus",
     "GPUDiagnosticReport",
     "GPUDiagnosticTool",
+    "GPUOptimizer",
     "GPUStatus",
     "HardwareStatus",
+    "MemoryConfig",
+    "MixedPrecisionConfig",
+    "OptimizedDataLoader",
+    "OptimizedDevice",
+    "PerformanceMonitor",
+    "PerformanceReport",
     "PyTorchStatus",
+    "TrainingAccelerator",
+    "TrainingConfig",
     "__version__",
 ]
 
-_HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "flatout.api.diagnosis")
+# Where a name lives, if not in `flatout.api.diagnosis`.
+_HOMES = {
+    "AcceleratedConfig": "training_config",
+    "GPUOptimizer": "optimizer",
+    "MemoryConfig": "optimizer",
+    "MixedPrecisionConfig": "optimizer",
+    "OptimizedDataLoader": "data_loading",
+    "OptimizedDevice": "optimizer",
+    "PerformanceMonitor": "monitor",
+    "PerformanceReport": "performance",
+    "TrainingAccelerator": "accelerator",
+    "TrainingConfig": "training_config",
+}
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'flatout' has no attribute {name!r}")
-    return getattr(importlib.import_module(home), name)
+    return getattr(importlib.import_module(f"flatout.api.{_HOMES.get(name, 'diagnosis')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -68,14 +68,24 @@ def test_commands_and_flags():
 
 def test_exported_names():
     assert flatout.__all__ == [
+        "AcceleratedConfig",
         "CUDAStatus",
         "DeviceSelectionResult",
         "DriverStatus",
         "GPUDiagnosticReport",
         "GPUDiagnosticTool",
+        "GPUOptimizer",
         "GPUStatus",
         "HardwareStatus",
+        "MemoryConfig",
+        "MixedPrecisionConfig",
+        "OptimizedDataLoader",
+        "OptimizedDevice",
+        "PerformanceMonitor",
+        "PerformanceReport",
         "PyTorchStatus",
+        "TrainingAccelerator",
+        "TrainingConfig",
         "__version__",
     ]
     for name in flatout.__all__:

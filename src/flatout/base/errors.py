@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from flatout.base.words import Words, choose_language
+
 
 class FlatoutError(Exception):
-    """Only `cli.main` prints it, in the user's language, as one sentence."""
+    """One sentence in the user's language; of the commands only `cli.main` prints it."""
 
     exit_code: ClassVar[int] = 1
 
@@ -21,8 +23,8 @@ class FlatoutError(Exception):
         self.params = params
 
     def __str__(self) -> str:
-        details = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
-        return f"{self.key}({details})"
+        """The sentence and its key: this is what a user of the library sees at the end of a traceback."""
+        return f"{Words(choose_language(None))(self.key, **self.params)} [{self.key}]"
 
 
 class UsageError(FlatoutError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from flatout.base.records import Missing
@@ -21,12 +22,18 @@ PATIENCE_S = 2.0
 
 
 class Watcher:
-    """A context manager: looks from its entry to its exit. What it could not learn stays empty; it never raises."""
+    """A context manager: looks from its entry to its exit. What it could not learn stays empty; it never raises.
 
-    def __init__(self) -> None:
+    `told` is handed every look as it is made, in the watcher's own thread; `every_s` is the time between two of them.
+    """
+
+    def __init__(self, told: Callable[[list[Gpu]], None] | None = None, every_s: float | None = None) -> None:
         self.before: list[Gpu] = []
+        self.missing: Missing | None = None  # why there is no card to look at
         self.during: list[GpuDuring] = []
         self.host = HostStrain()
+        self._told = told
+        self._every_s = EVERY_S if every_s is None else every_s
         self._ended = threading.Event()
         # A daemon: one that hangs in the driver must not keep the process alive.
         self._thread = threading.Thread(target=self._watch, name="flatout-watcher", daemon=True)
@@ -52,11 +59,14 @@ class Watcher:
 
         first, tally = host.strain(), Tally()
         cards = nvml.driver().gpus
-        self.before = [] if isinstance(cards, Missing) else cards
+        self.before, self.missing = ([], cards) if isinstance(cards, Missing) else (cards, None)
         with nvml.looks() as look:
             # Without a card there is nothing to look at again: sleep until the end.
-            while self.before and not self._ended.wait(EVERY_S):
-                tally.add(look())
+            while self.before and not self._ended.wait(self._every_s):
+                seen = look()
+                tally.add(seen)
                 self.during = tally.cards()
+                if self._told is not None:
+                    self._told(seen)
         self._ended.wait()
         self.host = host.strained(first, host.strain())

@@ -86,6 +86,7 @@ def _moving(nvml: Any, index: int) -> Gpu:
         memory_free_bytes=memory if isinstance(memory, Missing) else int(memory.free),
         utilisation=ask(lambda n, h: int(n.nvmlDeviceGetUtilizationRates(h).gpu)),
         temperature_c=ask(lambda n, h: int(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU))),
+        power_draw_w=ask(lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1000),
         sm_clock_mhz=ask(lambda n, h: int(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM))),
         sm_clock_max_mhz=ask(lambda n, h: int(n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM))),
         clock_events=ask(_clock_events),

@@ -1,0 +1,64 @@
+"""What the library refuses, one exception type per kind. Each is also Python's own kind, so that `except TypeError` works.
+
+UsageError
+├── ArgumentTypeError   TypeError    an argument of the wrong type
+├── ArgumentValueError  ValueError   the right type, but a value that cannot be meant
+├── UnknownNameError    LookupError  a key or name that does not exist; the nearest known one is said
+└── NoParametersError   ValueError   a model without anything to train
+FlatoutError
+└── LossNotFiniteError  ArithmeticError
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from flatout.base.errors import FlatoutError, UsageError
+
+
+class ArgumentTypeError(UsageError, TypeError):
+    pass
+
+
+class ArgumentValueError(UsageError, ValueError):
+    pass
+
+
+class UnknownNameError(UsageError, LookupError):
+    pass
+
+
+class NoParametersError(UsageError, ValueError):
+    pass
+
+
+class LossNotFiniteError(FlatoutError, ArithmeticError):
+    pass
+
+
+def whole_number(argument: str, value: Any, least: int = 0) -> int:
+    """The value, or a sentence that names the argument. True and 3.0 are no whole numbers: both are slips."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentTypeError("error.argument-type", argument=argument, wanted="int", found=type(value).__name__)
+    if value < least:
+        raise ArgumentValueError("error.argument-least", argument=argument, value=value, least=least)
+    return value
+
+
+def share(argument: str, value: Any, most: float = 1.0) -> float:
+    """A number above 0 and not above `most`."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ArgumentTypeError("error.argument-type", argument=argument, wanted="float", found=type(value).__name__)
+    if not 0 < value <= most:
+        raise ArgumentValueError("error.argument-share", argument=argument, value=value, most=f"{most:g}")
+    return float(value)
+
+
+def unknown_name(argument: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    choices = sorted(known)
+    near = difflib.get_close_matches(name, choices, n=1)
+    if near:
+        return UnknownNameError("error.argument-unknown-near", argument=argument, name=name, near=near[0])
+    return UnknownNameError("error.argument-unknown", argument=argument, name=name, known=", ".join(choices))
