@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any
 from flatout._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr__` below finds them
+    from flatout.api.analyzer import (
+        ComparisonResult,
+        GPUPerformanceAnalyzer,
+        MemoryMetrics,
+        PerformanceMetrics,
+        UtilizationMetrics,
+    )
+    from flatout.api.batch_size import BatchSizeOptimizer, BatchSizeStatistics
     from flatout.api.diagnosis import (
         CUDAStatus,
         DeviceSelectionResult,
@@ -26,25 +34,39 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
     from flatout.api.performance import PerformanceReport
 
 __all__ = [
+    "BatchSizeOptimizer",
+    "BatchSizeStatistics",
     "CUDAStatus",
+    "ComparisonResult",
     "DeviceSelectionResult",
     "DriverStatus",
     "GPUDiagnosticReport",
     "GPUDiagnosticTool",
     "GPUOptimizer",
+    "GPUPerformanceAnalyzer",
     "GPUStatus",
     "HardwareStatus",
     "MemoryConfig",
+    "MemoryMetrics",
     "MixedPrecisionConfig",
     "OptimizedDevice",
+    "PerformanceMetrics",
     "PerformanceMonitor",
     "PerformanceReport",
     "PyTorchStatus",
+    "UtilizationMetrics",
     "__version__",
 ]
 
 # Where a name lives, if not in `flatout.api.diagnosis`.
 _HOMES = {
+    "BatchSizeOptimizer": "batch_size",
+    "BatchSizeStatistics": "batch_size",
+    "ComparisonResult": "analyzer",
+    "GPUPerformanceAnalyzer": "analyzer",
+    "MemoryMetrics": "analyzer",
+    "PerformanceMetrics": "analyzer",
+    "UtilizationMetrics": "analyzer",
     "GPUOptimizer": "optimizer",
     "MemoryConfig": "optimizer",
     "MixedPrecisionConfig": "optimizer",

@@ -4,74 +4,26 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_nvml import RecordedNvml
 
 from flatout.api import advice, card_account, monitor, performance, refusals
 from flatout.api.monitor import PerformanceMonitor
 from flatout.api.performance import Spread
-from flatout.base import records
 from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES, Words
 from flatout.machine import nvml
-from flatout.machine.model import Facts, Gpu
+from flatout.machine.model import Gpu
 from flatout.machine.run_look import DeviceMemory, GpuChange, MemoryGrowth
-
-H200 = Path(__file__).resolve().parents[1] / "machines" / "h200.json"
-
-
-@pytest.fixture(scope="module")
-def recorded() -> Gpu:
-    return records.read(H200, Facts).driver.gpus[0]
-
-
-class RecordedNvml:
-    """The package pynvml at the door, answering with a recorded machine's figures; those in `now` have moved since."""
-
-    NVML_TEMPERATURE_GPU = NVML_CLOCK_SM = 0
-
-    class NVMLError(Exception):
-        value = 3
-
-    def __init__(self, card: Gpu) -> None:
-        self.card, self.now = card, {}
-
-    def __getattr__(self, name):
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
-        return lambda *_: self._answer(name)
-
-    def _answer(self, name):
-        card, now = self.card, self.now
-        total = card.memory_total_bytes
-        answers = {
-            "nvmlInit": None,
-            "nvmlShutdown": None,
-            "nvmlSystemGetDriverVersion": "580.159.04",
-            "nvmlDeviceGetCount": 1,
-            "nvmlDeviceGetHandleByIndex": 0,
-            "nvmlDeviceGetName": card.name,
-            "nvmlDeviceGetUUID": card.uuid,
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=total, free=total - now.get("used", 0)),
-            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=now.get("utilisation", card.utilisation)),
-            "nvmlDeviceGetTemperature": now.get("temperature", card.temperature_c),
-            "nvmlDeviceGetPowerUsage": now.get("power", card.power_draw_w) * 1000,
-            "nvmlDeviceGetClockInfo": card.sm_clock_mhz,
-            "nvmlDeviceGetMaxClockInfo": card.sm_clock_max_mhz,
-            "nvmlDeviceGetCurrentClocksEventReasons": now.get("events", 0),
-        }
-        if name not in answers:
-            raise self.NVMLError
-        return answers[name]
 
 
 @pytest.fixture
-def door(recorded, monkeypatch):
-    fake = RecordedNvml(recorded)
+def door(monkeypatch):
+    fake = RecordedNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
 
@@ -88,12 +40,13 @@ def wait_for(condition, seconds=20.0):
         time.sleep(0.002)
 
 
-def test_the_report_is_what_the_driver_says(door, recorded):
+def test_the_report_is_what_the_driver_says(door):
+    recorded = door.card
     watching = PerformanceMonitor(0, every_s=0.005).start()
     wait_for(lambda: watching._watcher.before)
     door.now = {"utilisation": 91, "used": 40 << 30, "power": 655.5, "temperature": 66}
     wait_for(lambda: watching._accounts.last and watching._accounts.last[0].utilisation == 91)
-    watching._accounts.__init__()  # only looks at work from here on
+    watching._accounts.forget()  # only looks at work from here on
     wait_for(lambda: isinstance(watching.report().utilisation, Spread) and watching.report().utilisation.looks >= 3)
     watching.step(32)
     report = watching.stop()

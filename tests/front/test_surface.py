@@ -63,20 +63,27 @@ def test_commands_and_flags():
 
 def test_exported_names():
     assert flatout.__all__ == [
+        "BatchSizeOptimizer",
+        "BatchSizeStatistics",
         "CUDAStatus",
+        "ComparisonResult",
         "DeviceSelectionResult",
         "DriverStatus",
         "GPUDiagnosticReport",
         "GPUDiagnosticTool",
         "GPUOptimizer",
+        "GPUPerformanceAnalyzer",
         "GPUStatus",
         "HardwareStatus",
         "MemoryConfig",
+        "MemoryMetrics",
         "MixedPrecisionConfig",
         "OptimizedDevice",
+        "PerformanceMetrics",
         "PerformanceMonitor",
         "PerformanceReport",
         "PyTorchStatus",
+        "UtilizationMetrics",
         "__version__",
     ]
     for name in flatout.__all__:

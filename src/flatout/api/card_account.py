@@ -45,6 +45,10 @@ class CardAccounts:
                 else:
                     self._figures.setdefault((gpu.index, name), _Figure()).add(value)
 
+    def forget(self) -> None:
+        """From here on anew: what came before was warm-up."""
+        self._figures, self._silent = {}, {}
+
     def spread(self, index: int, name: str) -> Spread | Missing:
         figure = self._figures.get((index, name))
         if figure is None:
