@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flatout._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr__` below finds them
+    from flatout.api.accelerator import TrainingAccelerator
     from flatout.api.analyzer import (
         ComparisonResult,
         GPUPerformanceAnalyzer,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
         UtilizationMetrics,
     )
     from flatout.api.batch_size import BatchSizeOptimizer, BatchSizeStatistics
+    from flatout.api.data_loading import OptimizedDataLoader
     from flatout.api.diagnosis import (
         CUDAStatus,
         DeviceSelectionResult,
@@ -32,8 +34,10 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
     from flatout.api.monitor import PerformanceMonitor
     from flatout.api.optimizer import GPUOptimizer, MemoryConfig, MixedPrecisionConfig, OptimizedDevice
     from flatout.api.performance import PerformanceReport
+    from flatout.api.training_config import AcceleratedConfig, TrainingConfig
 
 __all__ = [
+    "AcceleratedConfig",
     "BatchSizeOptimizer",
     "BatchSizeStatistics",
     "CUDAStatus",
@@ -49,11 +53,14 @@ __all__ = [
     "MemoryConfig",
     "MemoryMetrics",
     "MixedPrecisionConfig",
+    "OptimizedDataLoader",
     "OptimizedDevice",
     "PerformanceMetrics",
     "PerformanceMonitor",
     "PerformanceReport",
     "PyTorchStatus",
+    "TrainingAccelerator",
+    "TrainingConfig",
     "UtilizationMetrics",
     "__version__",
 ]
@@ -67,12 +74,16 @@ _HOMES = {
     "MemoryMetrics": "analyzer",
     "PerformanceMetrics": "analyzer",
     "UtilizationMetrics": "analyzer",
+    "AcceleratedConfig": "training_config",
     "GPUOptimizer": "optimizer",
     "MemoryConfig": "optimizer",
     "MixedPrecisionConfig": "optimizer",
+    "OptimizedDataLoader": "data_loading",
     "OptimizedDevice": "optimizer",
     "PerformanceMonitor": "monitor",
     "PerformanceReport": "performance",
+    "TrainingAccelerator": "accelerator",
+    "TrainingConfig": "training_config",
 }
 
 

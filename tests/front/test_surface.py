@@ -63,6 +63,7 @@ def test_commands_and_flags():
 
 def test_exported_names():
     assert flatout.__all__ == [
+        "AcceleratedConfig",
         "BatchSizeOptimizer",
         "BatchSizeStatistics",
         "CUDAStatus",
@@ -78,11 +79,14 @@ def test_exported_names():
         "MemoryConfig",
         "MemoryMetrics",
         "MixedPrecisionConfig",
+        "OptimizedDataLoader",
         "OptimizedDevice",
         "PerformanceMetrics",
         "PerformanceMonitor",
         "PerformanceReport",
         "PyTorchStatus",
+        "TrainingAccelerator",
+        "TrainingConfig",
         "UtilizationMetrics",
         "__version__",
     ]

@@ -70,7 +70,7 @@ class Precision(Knob):
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         torch = scene.torch
         wanted = SPELLINGS.get(value, value)
-        chosen = _chosen(scene) if wanted == "auto" else wanted
+        chosen = best_precision(torch, torch.device(scene.device_type)) if wanted == "auto" else wanted
         if chosen not in ("bf16", "fp16"):
             return refused("no-fast-low-precision" if wanted == "auto" else "unknown-value", value=str(value))
         dtype = torch.bfloat16 if chosen == "bf16" else torch.float16
@@ -144,10 +144,11 @@ class Precision(Knob):
         return applied(**details)
 
 
-def _chosen(scene: Scene) -> str:
+def best_precision(torch: Any, device: Any) -> str:
     """bf16 where the hardware multiplies it, fp16 on older cards; on a processor only with units for it."""
-    torch = scene.torch
-    if scene.has_cuda():
-        return "bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16"
+    if device.type == "cuda" and torch.cuda.is_available():
+        return "bf16" if torch.cuda.get_device_capability(device)[0] >= 8 else "fp16"
+    if device.type not in ("cpu", "cuda"):
+        return "no"
     units = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return "bf16" if any(unit is not None and unit() for unit in units) else "no"

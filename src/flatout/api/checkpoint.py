@@ -1,0 +1,120 @@
+"""The whole state of a training, taken and put back: everything is checked before anything is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flatout.api import checkpoint_file, random_state, ranks
+from flatout.api.errors import CheckpointError
+from flatout.api.torch_part import torch
+
+
+class Training:
+    """What is saved: the parts of one training by their names."""
+
+    def __init__(self, regime: Any, is_sharded: bool) -> None:
+        self.models: dict[str, Any] = {}  # without DDP's wrapper
+        self.optimizers: dict[str, Any] = {}  # each under its model's name
+        self.loaders: dict[str, Any] = {}
+        self.regime = regime
+        self.is_sharded = is_sharded
+        self.registered: dict[str, Any] = {}  # schedulers and whatever has a state_dict
+
+    def save(self, path: Path, counts: dict[str, int], extra: dict[str, Any], is_first: bool) -> None:
+        """Every rank calls it; the first writes."""
+        state = random_state.captured()
+        everyone = [random_state.unflattened(flat, state) for flat in ranks.gathered(random_state.flattened(state))]
+        models, optimizers = self._states()
+        body = {
+            "models": models,
+            "optimizers": optimizers,
+            "loaders": {name: loader.state_dict() for name, loader in self.loaders.items()},
+            "registered": {name: thing.state_dict() for name, thing in self.registered.items()},
+            "regime": self.regime.state_dict(),
+            "random": everyone,
+            "counts": counts,
+            "extra": extra,
+        }
+        try:
+            if is_first:
+                checkpoint_file.write(path, body)
+        finally:
+            ranks.barrier()
+
+    def load(self, path: Path, rank: int) -> tuple[dict[str, int], dict[str, Any]]:
+        body = checkpoint_file.read(path)
+        self._check(body, str(path))
+        self._put_back(body)
+        for name, loader in self.loaders.items():
+            loader.load_state_dict(body["loaders"][name])
+        for name, thing in self.registered.items():
+            thing.load_state_dict(body["registered"][name])
+        self.regime.load_state_dict(body["regime"])
+        if rank < len(body["random"]):
+            random_state.restore(body["random"][rank])
+        return body["counts"], body["extra"]
+
+    def _states(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        if not self.is_sharded:
+            models = {name: dict(model.state_dict()) for name, model in self.models.items()}
+            return models, {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        from torch.distributed.checkpoint import state_dict as whole
+
+        options = whole.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        models, optimizers = {}, {}
+        for name, model in self.models.items():
+            models[name] = dict(whole.get_model_state_dict(model, options=options))
+            optimizers[name] = whole.get_optimizer_state_dict(model, self.optimizers[name], options=options)
+        return models, optimizers
+
+    def _put_back(self, body: dict[str, Any]) -> None:
+        if not self.is_sharded:
+            for name, model in self.models.items():
+                model.load_state_dict(body["models"][name])
+                self.optimizers[name].load_state_dict(body["optimizers"][name])
+            return
+        from torch.distributed.checkpoint import state_dict as whole
+
+        options = whole.StateDictOptions(full_state_dict=True)
+        for name, model in self.models.items():
+            whole.set_model_state_dict(model, body["models"][name], options=options)
+            whole.set_optimizer_state_dict(model, self.optimizers[name], body["optimizers"][name], options=options)
+
+    # -- before anything is changed ---------------------------------------------------------------------------------------
+
+    def _check(self, body: dict[str, Any], path: str) -> None:
+        missing = {"models", "optimizers", "loaders", "registered", "regime", "random", "counts", "extra"} - body.keys()
+        if missing:
+            raise CheckpointError("library.checkpoint-damaged", path=path, detail=", ".join(sorted(missing)))
+        parts = {"models": self.models, "optimizers": self.optimizers, "loaders": self.loaders, "registered": self.registered}
+        for part, own in parts.items():
+            if set(own) != set(body[part]):
+                raise CheckpointError(
+                    "library.checkpoint-parts", path=path, part=part, found=_names(body[part]), wanted=_names(own)
+                )
+        for name, model in self.models.items():
+            self._check_model(model, body["models"][name], path)
+            saved = [len(group["params"]) for group in body["optimizers"][name]["param_groups"]]
+            here = [len(group["params"]) for group in self.optimizers[name].param_groups]
+            if saved != here:
+                raise CheckpointError(
+                    "library.checkpoint-parts", path=path, part="optimizers", found=str(saved), wanted=str(here)
+                )
+
+    def _check_model(self, model: Any, saved: dict[str, Any], path: str) -> None:
+        own = {name: _shape(part) for name, part in model.state_dict().items()}
+        for name in sorted(own.keys() | saved.keys()):
+            found, wanted = _shape(saved[name]) if name in saved else None, own.get(name)
+            if found != wanted:
+                raise CheckpointError(
+                    "library.checkpoint-model", path=path, name=name, found=found or "—", wanted=wanted or "—"
+                )
+
+
+def _shape(part: Any) -> str:
+    return "x".join(map(str, part.shape)) or "1" if isinstance(part, torch.Tensor) else type(part).__name__
+
+
+def _names(parts: Any) -> str:
+    return ", ".join(sorted(parts)) or "—"

@@ -1,0 +1,248 @@
+"""The hot path: what a loop calls for every batch.
+
+In float32 on one device `backward` and `step` are the plain calls and one look at a flag: no synchronisation, no allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from flatout.api import placement, ranks
+from flatout.api.checkpoint import Training
+from flatout.api.errors import LossError, OrderError
+from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, LossWatch
+from flatout.api.precision_trial import PrecisionTrial
+from flatout.api.refusals import LossNotFiniteError
+from flatout.api.regime import Regime
+from flatout.api.saying import Notes, sentence
+from flatout.api.splitting import ComputeLoss, Splitter
+from flatout.api.torch_part import torch
+from flatout.api.training_config import AcceleratedConfig, TrainingConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+_MASK = EVERY - 1
+
+
+class _NotSetUp:
+    """Stands where the precision will be, so that the hot path need not ask whether there is one."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise OrderError("library.not-prepared", name=name)
+
+
+class Loop:
+    """The state of one training's loop; `TrainingAccelerator` sets it up."""
+
+    _config: AcceleratedConfig
+    _device: Any
+    _watch: LossWatch
+
+    def __init__(self) -> None:
+        self._notes = Notes()
+        self._training: Training | None = None
+        self._monitor: Any = None
+        self._loss: Any = None  # of the last batch, for the monitor
+        self._regime = cast("Regime", _NotSetUp())
+        self._trial: PrecisionTrial | None = None
+        self._accumulation = 1
+        self._adds_nothing = self._is_plain = False
+        self._modules: list[Any] = []  # as the loop calls them, DDP's wrapper included
+        self._splitter: Splitter | None = None
+        self._micro: dict[int, int] = {}  # id of an optimizer -> micro-batches since its last step
+        self._backwards = 0
+        self._has_fallen_back = False
+        self.steps = 0  # of optimizers, those that a scaler left out included
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Around the forward pass and the loss."""
+        return self._regime.autocast()
+
+    def backward(self, loss: Tensor) -> None:
+        self._pass_back(loss)
+        self._backwards = count = self._backwards + 1
+        if not count & _MASK:
+            self._look_at(loss)
+        if self._monitor is not None:
+            self._loss = loss.detach()
+
+    def step(self, optimizer: Optimizer) -> bool:
+        """The optimizer's step, and its gradients cleared. False where an accumulation goes on and nothing was done."""
+        if self._is_plain:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            self.steps += 1
+            return True
+        return self._whole_step(optimizer)
+
+    def flush(self, optimizer: Optimizer) -> bool:
+        """Ends an accumulation early, on the mean of what there is. False where there was nothing."""
+        done = self._micro.get(id(optimizer), 0)
+        if not done:
+            return False
+        if self._config.distributed == "fsdp":
+            raise OrderError("library.flush-sharded")
+        ranks.multiply_gradients(optimizer, self._accumulation / done, self._config.distributed)
+        self._micro[id(optimizer)] = self._accumulation - 1
+        return self._whole_step(optimizer)
+
+    def clip(self, optimizer: Optimizer, max_norm: float) -> Tensor:
+        """The gradients' norm before, as a tensor: nothing waits for it. With `grad_clip` configured `step` does it."""
+        if self._regime.scaler is not None:
+            self._regime.scaler.unscale_(optimizer)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        norm: Tensor = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        return norm
+
+    @contextmanager
+    def accumulate(self, steps: int) -> Iterator[None]:
+        """Inside, the optimizers step once in so many calls of `step`, on the mean of their losses."""
+        TrainingConfig(gradient_accumulation_steps=steps)  # checks it
+        before, self._accumulation = self._accumulation, steps
+        self._arrange()
+        self._arrange_sync()
+        try:
+            yield
+        finally:
+            self._accumulation = before
+            self._arrange()
+            self._arrange_sync()
+
+    @contextmanager
+    def evaluate(self, *models: Module) -> Iterator[None]:
+        """Evaluation mode, no gradients, the same precision as in training; afterwards everything as before."""
+        modules = [module for model in (models or self._modules) for module in model.modules() if module.training]
+        for module in modules:
+            module.training = False
+        try:
+            with torch.no_grad(), self.autocast():
+                yield
+        finally:
+            for module in modules:
+                module.training = True
+
+    def train_on(self, batch: Any, compute_loss: ComputeLoss) -> Tensor:
+        """Forward and backward of one batch, in parts where it does not fit. `compute_loss(batch)` gives the mean over samples,
+        or `(loss, weight)` where its mean is over something else. Returns the batch's loss, detached."""
+        if self._splitter is None:
+            raise OrderError("library.not-prepared", name="train_on")
+
+        def compute(part: Any) -> Any:
+            with self.autocast():
+                return compute_loss(part)
+
+        is_first = not any(self._micro.values())
+        try:
+            loss: Tensor = self._splitter.run(batch, compute, self._pass_back, is_first)
+        except RuntimeError as error:
+            if "same device" in str(error):
+                for module in self._modules:
+                    placement.check_placement(module, self._device, batch)
+            raise
+        self._loss = loss
+        self._backwards = count = self._backwards + 1
+        if not count & _MASK:
+            self._look_at(loss)
+        return loss
+
+    def _arrange(self) -> None:
+        """Which of the two ways the hot path takes from now on."""
+        self._adds_nothing = self._regime.scaler is None and self._accumulation == 1
+        wanted = self._config.wanted
+        self._is_plain = self._adds_nothing and self._trial is None and self._monitor is None and wanted.grad_clip is None
+
+    def _pass_back(self, loss: Any) -> None:
+        try:
+            if self._adds_nothing:
+                loss.backward()
+                return
+            if self._accumulation > 1:
+                loss = loss / self._accumulation
+            (loss if self._regime.scaler is None else self._regime.scaler.scale(loss)).backward()
+        except (AttributeError, RuntimeError, TypeError) as error:
+            _explain(loss, error)
+            raise
+
+    def _whole_step(self, optimizer: Any) -> bool:
+        done = self._micro.get(id(optimizer), 0) + 1
+        if done < self._accumulation:
+            self._micro[id(optimizer)] = done
+            self._arrange_sync()
+            return False
+        grad_clip = self._config.wanted.grad_clip
+        if grad_clip is not None:
+            self.clip(optimizer, grad_clip)
+        if self._regime.scaler is not None:
+            self._regime.step(optimizer)
+        else:
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        self.steps += 1
+        if self._accumulation > 1:
+            self._micro[id(optimizer)] = 0
+            self._arrange_sync()
+        if self._trial is not None:
+            self._try_on(self._trial)
+        if self._monitor is not None:
+            self._monitor.step(self._samples_in_hand() * self._accumulation, self._loss)
+        return True
+
+    def _samples_in_hand(self) -> int:
+        assert self._training is not None
+        return next((loader.samples for loader in self._training.loaders.values() if loader.samples), 0)
+
+    def _arrange_sync(self) -> None:
+        mode = self._config.distributed
+        if mode != "no":
+            last = max(self._micro.values(), default=0) + 1 >= self._accumulation
+            for module in self._modules:
+                ranks.set_sync(module, mode, last)
+
+    def _try_on(self, trial: PrecisionTrial) -> None:
+        low = trial.stepped()
+        candidate = self._config.precision
+        if trial.result is None:
+            self._regime.switch(candidate if low else "no")
+        else:
+            self._trial = None
+            self._regime.switch(candidate if trial.is_faster else "no")
+            key = "library.precision-faster" if trial.is_faster else "library.precision-not-faster"
+            self._notes.tell(key, precision=candidate, **trial.told())
+        self._arrange()
+
+    def _look_at(self, loss: Any) -> None:
+        self._watch.note(loss)
+        verdict = self._watch.verdict()
+        if verdict == FINE:
+            return
+        if self._regime.precision != "no" and not self._has_fallen_back:
+            self._has_fallen_back = True
+            self._notes.warn(
+                "library.fell-back",
+                precision=self._regime.precision,
+                why=sentence(f"library.verdict-{verdict}"),
+                step=self.steps,
+            )
+            self._trial = None
+            self._regime.switch("no")
+            self._watch.forget()
+            self._arrange()
+        elif verdict == NOT_FINITE:
+            raise LossNotFiniteError("library.loss-not-finite", step=self.steps)
+        elif verdict == DIVERGED:
+            self._notes.warn("library.loss-diverges", step=self.steps - self.steps % 1000)
+
+
+def _explain(loss: Any, error: Exception) -> None:
+    """What torch's error means for the one who called `backward(loss)`; nothing where the fault lies elsewhere."""
+    if not isinstance(loss, torch.Tensor):
+        raise LossError("library.loss-type", found=type(loss).__name__) from error
+    if loss.numel() != 1:
+        raise LossError("library.loss-shape", shape=list(loss.shape)) from error
+    if not loss.requires_grad:
+        raise LossError("library.loss-no-graph") from error

@@ -1,0 +1,89 @@
+"""Is mixed precision faster on this training's own steps? Tried in the first of them, both ways interleaved, then decided."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from flatout.api.torch_part import torch
+from flatout.base.records import Missing
+from flatout.measure.statistics import Answer, Comparison, Pair, compare
+
+WARM = 3  # untimed steps of each way at the beginning: kernels are chosen, caches filled
+SETTLE = 1  # untimed steps after each switch
+TIMED = 5
+BLOCKS = (False, True, True, False, False, True, True, False)  # whether in low precision: A B B A A B B A
+
+
+def schedule() -> list[tuple[bool, bool]]:
+    """(low precision, edge of a timed block) for the beginning of every step."""
+    steps = [(low, False) for low in (False, True) for _ in range(WARM)]
+    for low in BLOCKS:
+        steps += [(low, False)] * SETTLE + [(low, True)] + [(low, False)] * (TIMED - 1)
+    return steps
+
+
+class PrecisionTrial:
+    """`begin` before the first step and `stepped` after each tell whether the next one runs in low precision."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._steps = schedule()
+        self._step = 0
+        self._edges: list[Any] = []  # begin and end of every timed block
+        self._timing = False
+        self.result: Comparison | None = None
+
+    def begin(self) -> bool:
+        return self._steps[0][0]
+
+    def stepped(self) -> bool:
+        """A step has ended. True: the next runs in low precision."""
+        self._step += 1
+        low, edge = self._steps[self._step] if self._step < len(self._steps) else (False, False)
+        ends = self._timing and (self._step >= len(self._steps) or low != self._steps[self._step - 1][0] or self._is_full())
+        if ends:
+            self._mark()
+            self._timing = False
+        if edge:
+            self._mark()
+            self._timing, self._since = True, self._step
+        if self._step >= len(self._steps):
+            self._finish()
+        return low
+
+    def _is_full(self) -> bool:
+        return self._step - self._since >= TIMED
+
+    def _mark(self) -> None:
+        if self._device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._edges.append(event)
+        else:
+            self._edges.append(time.perf_counter())
+
+    def _finish(self) -> None:
+        """The last event may be still to come: then the next step asks again."""
+        if self._device.type == "cuda" and not self._edges[-1].query():
+            return
+        seconds = [self._between(self._edges[i], self._edges[i + 1]) for i in range(0, len(self._edges), 2)]
+        rates = [TIMED / max(each, 1e-9) for each in seconds]
+        pairs = []
+        for first in range(0, len(BLOCKS), 2):
+            plain, low = (first + 1, first) if BLOCKS[first] else (first, first + 1)
+            pairs.append(Pair(rates[plain], rates[low], not BLOCKS[first]))
+        self.result = compare(pairs, Missing("too-few"), looks=(len(pairs),))
+
+    def _between(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end) / 1000 if self._device.type == "cuda" else end - begin)
+
+    @property
+    def is_faster(self) -> bool:
+        return self.result is not None and self.result.answer is Answer.FASTER
+
+    def told(self) -> dict[str, str]:
+        """The ratio of the throughputs and its interval, in figures."""
+        result = self.result
+        values = {} if result is None else {"ratio": result.ratio, "low": result.lower, "high": result.upper}
+        return {name: "?" if isinstance(value, Missing) else f"{value:.2f}" for name, value in values.items()}

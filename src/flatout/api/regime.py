@@ -1,0 +1,62 @@
+"""Precision in effect: autocast around the forward pass, GradScaler for fp16 alone, skipped steps counted on the device."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from flatout.api.torch_part import torch
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+
+_PLAIN: AbstractContextManager[None] = nullcontext()
+
+
+class Regime:
+    """`dtype` and `scaler` are None in float32: the hot path asks nothing else."""
+
+    def __init__(self, device: Any, precision: str) -> None:
+        self._device_type = device.type
+        self.dtype: Any = None
+        self.scaler: Any = None
+        self._kept: Any = None  # the scaler survives a switch to float32 and back, with its scale
+        self._skipped = torch.zeros((), dtype=torch.float32, device=device)
+        self.switch(precision)
+
+    def switch(self, precision: str) -> None:
+        self.precision = precision
+        self.dtype = getattr(torch, DTYPES[precision]) if precision in DTYPES else None
+        if precision == "fp16" and self._kept is None:
+            self._kept = torch.amp.GradScaler(self._device_type)
+        self.scaler = self._kept if precision == "fp16" else None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        if self.dtype is None:
+            return _PLAIN
+        context: AbstractContextManager[Any] = torch.autocast(self._device_type, self.dtype)
+        return context
+
+    def step(self, optimizer: Any) -> None:
+        """With the scaler. What overflowed is counted where it is: on the device, read by nobody before it is asked for."""
+        scaler = self.scaler
+        scaler.step(optimizer)
+        for found in scaler._found_inf_per_device(optimizer).values():
+            self._skipped.add_(found.to(self._skipped.device, non_blocking=True))
+        scaler.update()
+
+    @property
+    def skipped_steps(self) -> int:
+        """Waits for the device."""
+        return int(self._skipped.item())
+
+    def state_dict(self) -> dict[str, Any]:
+        scaler = {} if self._kept is None else self._kept.state_dict()
+        return {"precision": self.precision, "scaler": scaler, "skipped": self._skipped.cpu()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.switch(str(state["precision"]))
+        if state["scaler"]:
+            if self._kept is None:
+                self._kept = torch.amp.GradScaler(self._device_type)
+            self._kept.load_state_dict(state["scaler"])
+        self._skipped.copy_(state["skipped"])

@@ -1,0 +1,250 @@
+"""A batch that does not fit is trained on in parts, so that the gradients are those of the whole batch.
+
+The parts' losses are weighted by their samples and their gradients summed. What a failed attempt left behind is undone first:
+its gradients, the random state, the buffers. Where parts would mean something else it is refused with the reason:
+
+* BatchNorm in training takes its statistics from the batch it sees, and a part is another batch.
+* A loss that is no mean over samples (over tokens, say) is found by measuring: a small piece of the batch as a whole against
+  its two halves. Such a `compute_loss` can return `(loss, weight)` instead, the weight being what its mean is over.
+* One rank that splits while the others do not would leave them waiting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from _flatout_agent.apply.outputs import changed_tensors
+from _flatout_agent.apply.snapshot import Snapshot
+from _flatout_agent.batch import size_of
+from flatout.api.errors import SplitError
+from flatout.api.torch_part import torch
+
+ComputeLoss = Callable[[Any], Any]  # batch -> loss, or (loss, weight)
+
+GROW_AFTER = 50  # batches in parts before fewer are tried again; doubled each time that was too early
+ROOM = 0.85  # of the memory, that the peak may reach with half the parts for it to be tried
+SAME = 2e-2  # relative: low precision rounds, a mean over other things is further off
+PIECE = 4  # samples of the piece that is measured
+
+ALLOCATION = ("out of memory", "can't allocate memory", "cudnn_status_alloc_failed", "cublas_status_alloc_failed")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    kind = getattr(torch, "OutOfMemoryError", None) or torch.cuda.OutOfMemoryError
+    return isinstance(error, kind) or (isinstance(error, RuntimeError) and any(s in str(error).lower() for s in ALLOCATION))
+
+
+class Splitter:
+    """How many parts this training's batches need just now, and the batch carried out in them."""
+
+    def __init__(self, model: Any, device: Any, is_allowed: bool, world_size: int) -> None:
+        self._model = model
+        self._device = device
+        self._is_allowed = is_allowed
+        self._world_size = world_size
+        self.parts = 1
+        self.splits = 0  # batches that had to be begun again
+        self._good = 0
+        self._patience = GROW_AFTER
+        self._is_trying = False
+
+    def run(self, batch: Any, compute: ComputeLoss, backward: Callable[[Any], None], is_first: bool = False) -> Any:
+        """The batch's loss, detached; its gradients are added to what was there, which is nothing where `is_first`."""
+        held = [] if is_first else self._set_gradients_aside()
+        before = Snapshot(torch, self._model)
+        while True:
+            try:
+                loss = self._attempt(batch, compute, backward)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    self._give_gradients_back(held, add=False)
+                    raise
+                error.__traceback__ = None  # it holds the activations of the failed attempt
+                failure: Exception = error
+            else:
+                break
+            # Outside the handler: inside, the failed attempt's memory would still be held.
+            self._drop_gradients()
+            before.restore()
+            self._empty_cache()
+            try:
+                self._make_more_parts(batch, compute, failure)
+            except BaseException:
+                self._give_gradients_back(held, add=False)
+                before.restore()
+                raise
+        self._give_gradients_back(held, add=True)
+        self._maybe_fewer()
+        return loss
+
+    def _attempt(self, batch: Any, compute: ComputeLoss, backward: Callable[[Any], None]) -> Any:
+        if self.parts == 1:
+            loss, _ = _loss_and_weight(compute(batch), 1.0)
+            backward(loss)
+            return loss.detach()
+        parts = list(parts_of(batch, self.parts))
+        whole = sum(samples for _, samples in parts)
+        total: Any = None
+        if self._by_weight:
+            return self._by_returned_weights(parts, compute, backward)
+        for part, samples in parts:
+            loss, _ = _loss_and_weight(compute(part), samples)
+            scaled = loss if self._is_sum else loss * (samples / whole)
+            backward(scaled)
+            total = scaled.detach() if total is None else total + scaled.detach()
+            del loss, scaled
+        return total
+
+    def _by_returned_weights(self, parts: list[Any], compute: ComputeLoss, backward: Callable[[Any], None]) -> Any:
+        """Sums of loss times weight, divided once by the sum of the weights: that is known only at the end."""
+        total: Any = None
+        weights: Any = None
+        for part, samples in parts:
+            loss, weight = _loss_and_weight(compute(part), samples)
+            backward(loss * weight)
+            total = loss.detach() * weight if total is None else total + loss.detach() * weight
+            weights = weight if weights is None else weights + weight
+        for parameter in self._model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(weights)
+        return total / weights
+
+    # -- how many parts -----------------------------------------------------------------------------------------------
+
+    _is_sum = False
+    _by_weight = False
+
+    def _make_more_parts(self, batch: Any, compute: ComputeLoss, failure: Exception) -> None:
+        samples = self._splittable(batch, failure)
+        if self._is_trying:
+            self._patience *= 2  # it was too early
+        self._is_trying, self._good = False, 0
+        if self.parts >= samples:
+            raise SplitError("library.split-one-sample", detail=_first_line(failure)) from failure
+        if self.splits & (self.splits - 1) == 0:  # at the first, second, fourth, eighth … time
+            self._look_at_the_loss(batch, compute, failure)
+        self.splits += 1
+        self.parts = min(samples, self.parts * 2)
+
+    def _splittable(self, batch: Any, failure: Exception) -> int:
+        if not self._is_allowed:
+            raise failure
+        if self._world_size > 1:
+            raise SplitError("library.split-ranks") from failure
+        for name, module in self._model.named_modules():
+            if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.training:
+                raise SplitError("library.split-batchnorm", module=name or type(module).__name__) from failure
+        samples = size_of(batch)
+        if samples < 1:
+            raise SplitError("library.split-no-samples", found=type(batch).__name__) from failure
+        return samples
+
+    def _look_at_the_loss(self, batch: Any, compute: ComputeLoss, failure: Exception) -> None:
+        """What the loss is over: a piece as a whole against its halves, without gradients, without dropout, nothing changed."""
+        piece, count = next(iter(parts_of(batch, max(1, math.ceil(size_of(batch) / PIECE)))))
+        if count < 2:
+            return
+        training = [module for module in self._model.modules() if module.training]
+        before = Snapshot(torch, self._model)
+        try:
+            for module in training:
+                module.training = False
+            with torch.no_grad():
+                whole, halves = compute(piece), [(compute(part), n) for part, n in parts_of(piece, 2)]
+        finally:
+            for module in training:
+                module.training = True
+            before.restore()
+        if isinstance(whole, tuple):
+            self._by_weight = True
+            return
+        mean = sum(float(loss) * n for loss, n in halves) / count
+        if _near(float(whole), mean):
+            self._is_sum = False
+        elif _near(float(whole), sum(float(loss) for loss, _ in halves)):
+            self._is_sum = True
+        else:
+            raise SplitError("library.split-loss", whole=round(float(whole), 6), halves=round(mean, 6)) from failure
+
+    def _maybe_fewer(self) -> None:
+        self._good += 1
+        if self._is_trying and self._good >= 2:
+            self._is_trying = False
+        if self.parts > 1 and self._good >= self._patience and self._has_room():
+            self.parts = max(1, self.parts // 2)
+            self._good, self._is_trying = 0, True
+
+    def _has_room(self) -> bool:
+        if self._device.type != "cuda":
+            return True
+        peak = torch.cuda.max_memory_allocated(self._device)
+        kept = torch.cuda.memory_allocated(self._device)
+        total = torch.cuda.get_device_properties(self._device).total_memory
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return bool(kept + 2 * (peak - kept) < ROOM * total)
+
+    # -- gradients ----------------------------------------------------------------------------------------------------
+
+    def _set_gradients_aside(self) -> list[Any]:
+        """Of an accumulation under way: this batch's own must be droppable without them."""
+        held = [(p, p.grad) for p in self._model.parameters() if p.grad is not None]
+        for parameter, _ in held:
+            parameter.grad = None
+        return held
+
+    def _drop_gradients(self) -> None:
+        for parameter in self._model.parameters():
+            parameter.grad = None
+
+    def _give_gradients_back(self, held: list[Any], add: bool) -> None:
+        if not add:
+            self._drop_gradients()
+        for parameter, gradient in held:
+            parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+
+    def _empty_cache(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def parts_of(batch: Any, count: int) -> Iterator[tuple[Any, int]]:
+    """The batch in so many parts of nearly equal size, with their samples. What has no sample dimension goes to each whole."""
+    samples = size_of(batch)
+    bounds = [round(number * samples / count) for number in range(count + 1)]
+    for begin, end in pairwise(bounds):
+        if end > begin:
+            yield _sliced(batch, samples, begin, end), end - begin
+
+
+def _sliced(batch: Any, samples: int, begin: int, end: int) -> Any:
+    def cut(tensor: Any) -> Any:
+        return tensor[begin:end] if tensor.dim() and tensor.shape[0] == samples else tensor
+
+    def lists(thing: Any) -> Any:
+        """Names and boxes come as a list with one entry for each sample."""
+        if isinstance(thing, dict):
+            return {key: lists(part) for key, part in thing.items()}
+        if isinstance(thing, tuple):
+            return tuple(lists(part) for part in thing)
+        if isinstance(thing, list):
+            if len(thing) == samples and not any(isinstance(part, torch.Tensor) and size_of(part) == samples for part in thing):
+                return thing[begin:end]
+            return [lists(part) for part in thing]
+        return thing
+
+    return changed_tensors(torch, lists(batch), cut)
+
+
+def _loss_and_weight(answer: Any, weight: float) -> tuple[Any, Any]:
+    return (answer[0], answer[1]) if isinstance(answer, tuple) else (answer, weight)
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= SAME * max(abs(one), abs(other), 1e-6)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
