@@ -266,7 +266,7 @@ def test_a_card_is_found_by_what_the_variable_leaves_and_by_its_uuid():
     assert card_account.card_of(cards, 0, environment={"CUDA_VISIBLE_DEVICES": "2,0"}).index == 2
     assert card_account.card_of(cards, 1, environment={"CUDA_VISIBLE_DEVICES": "2"}) is None
     started = SimpleNamespace(
-        is_available=lambda: True, is_initialized=lambda: True, device_count=lambda: 1,
+        is_initialized=lambda: True, device_count=lambda: 1,
         get_device_properties=lambda place: SimpleNamespace(uuid="1aaa"),
     )  # fmt: skip
     assert card_account.card_of(cards, 0, torch=SimpleNamespace(cuda=started), environment={}).index == 1

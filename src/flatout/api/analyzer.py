@@ -220,7 +220,7 @@ class GPUPerformanceAnalyzer:
 
     def _allocator(self, missing: Missing) -> dict[str, Any]:
         torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        if torch is None or not torch.cuda.is_initialized():
             return dict.fromkeys(("allocated", "reserved", "peak_allocated", "allocator_retries"), missing)
         cuda, place = torch.cuda, self._place
         return {

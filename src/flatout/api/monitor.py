@@ -242,7 +242,7 @@ class PerformanceMonitor:
     def _cuda(self) -> Any:
         """torch's CUDA side where it has started; None where the training is on the processor."""
         torch = sys.modules.get("torch")
-        if self._device == "cpu" or torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        if self._device == "cpu" or torch is None or not torch.cuda.is_initialized():
             return None
         return torch.cuda
 
