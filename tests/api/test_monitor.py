@@ -129,7 +129,7 @@ def test_without_a_gpu_it_says_what_is_missing(nobody):
         assert "None" not in text
         assert "Missing" not in text
     assert watching.advice() == []
-    assert PerformanceMonitor("cpu").start().stop().device == Missing("not-applicable", "cpu")
+    assert PerformanceMonitor("cpu").start().stop().device == Missing("on-cpu")
 
 
 def test_the_report_in_words(door):

@@ -260,7 +260,7 @@ class PerformanceMonitor:
 
     def _no_card(self) -> Missing:
         if self._device == "cpu":
-            return Missing("not-applicable", "cpu")
+            return Missing("on-cpu")
         watcher = self._watcher
         return (watcher.missing if watcher is not None else None) or NO_GPU
 

@@ -147,16 +147,16 @@ def _precision(value: str, said: Callable[[str], dict[str, Any]]) -> dict[str, A
 
 
 def _compiled_by_accelerate(value: str) -> dict[str, Any]:
-    from flatout.api.adapters import accelerate
+    from flatout.api.adapters.accelerate import compiling
 
-    return {"dynamo_plugin": accelerate.compiling(value)}
+    return {"dynamo_plugin": compiling(value)}
 
 
 def _not_blocking_in_accelerate(value: str) -> dict[str, Any]:
     del value
-    from flatout.api.adapters import accelerate
+    from flatout.api.adapters.accelerate import not_blocking
 
-    return {"dataloader_config": accelerate.not_blocking()}
+    return {"dataloader_config": not_blocking()}
 
 
 def _plain(value: str) -> int | bool:
