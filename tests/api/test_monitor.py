@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from recorded_nvml import RecordedNvml
 from flatout.api import advice, card_account, monitor, performance, refusals
 from flatout.api.monitor import PerformanceMonitor
 from flatout.api.performance import Spread
+from flatout.base import records
 from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES, Words
 from flatout.machine import nvml
@@ -258,6 +260,64 @@ def test_caches_are_cleared_only_when_asked_and_no_cure_is_claimed(nobody):
     watching._keep_cache_small(cuda)
     assert cuda.cleared == watching._cache_clears == 1
     assert "cures no leak" in advice.sentences(empty(cache_clears=1), seen_by(), Words("en"))[0]
+
+
+class CudaStandIn:
+    """torch's own books of a card that we lack: memory that a leak fills, four mebibytes a step."""
+
+    def __init__(self, uuid):
+        self.uuid, self.allocated = uuid.removeprefix("GPU-"), 1 << 30
+
+    def is_initialized(self):
+        return True
+
+    def current_device(self):
+        return 0
+
+    def device_count(self):
+        return 1
+
+    def memory_allocated(self, index):
+        self.allocated += 4 << 20
+        return self.allocated
+
+    def memory_reserved(self, index):
+        return self.allocated + (1 << 20)
+
+    max_memory_allocated = max_memory_reserved = memory_reserved
+
+    def memory_stats(self, index):
+        return {"num_alloc_retries": 0, "num_ooms": 0}
+
+    def get_device_properties(self, index):
+        return SimpleNamespace(uuid=self.uuid, total_memory=6 << 30)
+
+
+def test_a_leak_in_torchs_books_is_told_while_it_trains(door, monkeypatch):
+    cuda = CudaStandIn(door.card.uuid)
+    door.now = {"utilisation": 95}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, Tensor=float))
+    watching = PerformanceMonitor(every_s=0.0)
+    watching.start()
+    wait_for(lambda: watching._watcher.began.is_set())
+    for _ in range(100):
+        watching.step(4)
+    said = watching.advice()
+    report = watching.stop()
+    assert report.device == "NVIDIA H200"
+    assert report.growth.bytes_per_step == pytest.approx(4 << 20)
+    assert report.allocated_peak_bytes > 1 << 30
+    assert [sentence.split(":")[0] for sentence in said] == ["AP512"]
+    assert "4.0 MiB a step" in said[0]
+
+
+def test_a_report_is_plain_data_too(door):
+    watching = PerformanceMonitor(0, every_s=0.005).start()
+    wait_for(lambda: isinstance(watching.report().utilisation, Spread))
+    tree = json.loads(records.encode(watching.stop()))
+    assert tree["utilisation"].keys() == {"mean", "low", "high", "looks"}
+    assert tree["samples_per_s"]["reason"] == "too-few-steps"
+    assert tree["change"]["name"] == "NVIDIA H200"
 
 
 def test_a_card_is_found_by_what_the_variable_leaves_and_by_its_uuid():

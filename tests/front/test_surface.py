@@ -1,6 +1,7 @@
 """The public surface, frozen: changing a command, a flag, an exported name or a knob is a decision, made here."""
 
 import flatout
+from flatout.api import adapters
 from flatout.cli import main
 from flatout.cli.commandline import Context
 from flatout.knobs.catalogue import KNOBS
@@ -93,6 +94,17 @@ def test_exported_names():
     for name in flatout.__all__:
         assert getattr(flatout, name) is not None
     assert dir(flatout) == flatout.__all__
+
+
+def test_adapters():
+    assert adapters.__all__ == [
+        "Arguments",
+        "LeftOut",
+        "accelerate_arguments",
+        "lightning_arguments",
+        "loader_arguments",
+        "transformers_arguments",
+    ]
 
 
 def test_knobs():
