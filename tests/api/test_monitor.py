@@ -116,6 +116,32 @@ def test_speed_is_counted_after_the_first_step(nobody):
     assert report.recent_samples_per_s == pytest.approx(20.0)
 
 
+def test_a_pause_is_none_of_the_trainings_speed(nobody):
+    watching = PerformanceMonitor("cpu")
+    # start, step, step, a pause of a hundred seconds, step; and a pause after which nothing comes
+    watching._clock = fake_clock([0.5, 1.0, 2.0, 2.0, 102.0, 103.0, 103.0, 203.0, 204.0])
+    watching.start()
+    watching.step(10)
+    watching.step(10)
+    with watching.paused():
+        pass
+    watching.step(10)
+    with watching.paused():
+        pass
+    report = watching.stop()
+    assert report.samples_per_s == pytest.approx(20 / 2.0)
+    assert report.recent_samples_per_s == pytest.approx(10.0)
+
+
+def test_a_step_before_the_start_starts_it(nobody):
+    watching = PerformanceMonitor("cpu")
+    watching.step(4)
+    watching.step(4)
+    report = watching.stop()
+    assert (report.steps, report.samples) == (2, 8)
+    assert report.samples_per_s > 0
+
+
 def test_without_a_gpu_it_says_what_is_missing(nobody):
     with PerformanceMonitor() as watching:
         wait_for(lambda: watching._watcher.missing is not None)

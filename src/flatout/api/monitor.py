@@ -12,9 +12,10 @@ second torch's own books of memory and the loss are looked at; the card is looke
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -68,6 +69,7 @@ class PerformanceMonitor:
         self._watcher: Watcher | None = None
         self._began = self._ended = self._first = self._last = self._window_began = self._next = 0.0
         self._running = False
+        self._paused_at: float | None = None
         self._steps = self._samples = self._first_samples = self._window_samples = 0
         self._recent: float | Missing = Missing("too-few-steps")
         self._rates, self._memory, self._plain_losses = Thinned(), Thinned(), Thinned()
@@ -99,6 +101,26 @@ class PerformanceMonitor:
         if now >= self._next:
             self._look(now, samples, loss)
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around a validation or a checkpoint: the time inside does not count against the speed of the training."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def pause(self) -> None:
+        self._paused_at = self._clock()
+
+    def resume(self) -> None:
+        if self._paused_at is None:
+            return
+        gap, self._paused_at = self._clock() - self._paused_at, None
+        if self._first:
+            # All marks move on together: without a step after the pause nothing has changed.
+            self._first, self._last, self._window_began = self._first + gap, self._last + gap, self._window_began + gap
+
     def stop(self) -> PerformanceReport:
         """Ends the looking, compares the card with what it was before, and gives the report."""
         if self._running:
@@ -120,6 +142,9 @@ class PerformanceMonitor:
 
     def _look(self, now: float, samples: int, loss: Any) -> None:
         """In the loop's own thread: between two steps torch's books are at rest."""
+        if self._watcher is None:  # nobody called `start`: the first step does, and is warm-up anyway
+            self.start()
+            self._steps, self._samples, self._last = 1, samples, now
         if self._first == 0.0:
             # The first step ends the warm-up: what it trained on is not counted against the time after it.
             self._first = self._window_began = now

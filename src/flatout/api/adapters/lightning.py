@@ -24,6 +24,12 @@ class LightningMonitor(Callback):  # type: ignore[misc]  # to the checker Lightn
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self.monitor.step(size_of(batch), loss)
 
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self.monitor.pause()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self.monitor.resume()
+
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self.monitor.stop()
 
