@@ -45,10 +45,10 @@ def wait_for(condition, seconds=20.0):
 def test_the_report_is_what_the_driver_says(door):
     recorded = door.card
     watching = PerformanceMonitor(0, every_s=0.005).start()
-    wait_for(lambda: watching._watcher.before)
+    wait_for(lambda: watching._card.watcher.before)
     door.now = {"utilisation": 91, "used": 40 << 30, "power": 655.5, "temperature": 66}
-    wait_for(lambda: watching._accounts.last and watching._accounts.last[0].utilisation == 91)
-    watching._accounts.forget()  # only looks at work from here on
+    wait_for(lambda: watching._card.accounts.last and watching._card.accounts.last[0].utilisation == 91)
+    watching._card.accounts.forget()  # only looks at work from here on
     wait_for(lambda: isinstance(watching.report().utilisation, Spread) and watching.report().utilisation.looks >= 3)
     watching.step(32)
     report = watching.stop()
@@ -65,7 +65,7 @@ def test_the_report_is_what_the_driver_says(door):
     assert report.change.used
     assert (report.change.used_before_bytes, report.change.used_after_bytes) == (0, 40 << 30)
     assert (report.change.temperature_before_c, report.change.temperature_after_c) == (recorded.temperature_c, 66)
-    assert not watching._watcher._thread.is_alive()
+    assert not watching._card.watcher._thread.is_alive()
 
 
 figures = st.fixed_dictionaries(
@@ -144,7 +144,7 @@ def test_a_step_before_the_start_starts_it(nobody):
 
 def test_without_a_gpu_it_says_what_is_missing(nobody):
     with PerformanceMonitor() as watching:
-        wait_for(lambda: watching._watcher.missing is not None)
+        wait_for(lambda: watching._card.watcher.missing is not None)
         watching.step(8, loss=1.5)
     report = watching.report()
     assert report.device == report.utilisation == report.power_w == report.memory_used_bytes
@@ -325,7 +325,7 @@ def test_a_leak_in_torchs_books_is_told_while_it_trains(door, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, Tensor=float))
     watching = PerformanceMonitor(every_s=0.0)
     watching.start()
-    wait_for(lambda: watching._watcher.began.is_set())
+    wait_for(lambda: watching._card.watcher.began.is_set())
     for _ in range(100):
         watching.step(4)
     said = watching.advice()

@@ -37,7 +37,7 @@ def test_the_monitor_agrees_with_the_driver():
     told = []
     with PerformanceMonitor(every_s=0.2) as monitor, nvml.looks() as look:
         at_work(1.5)
-        monitor._accounts.forget()
+        monitor._card.accounts.forget()
         for _ in range(10):
             at_work(0.3)
             told.append(look()[monitor.report().device_index])
