@@ -35,6 +35,7 @@ DOORS = {
     "lightning": {"flatout.api.adapters.lightning"},
     "transformers": {"flatout.api.adapters.transformers"},
     "accelerate": {"flatout.api.adapters.accelerate"},
+    "typing_extensions": {"flatout.api.data_loading"},  # read by type checkers alone, which bring their own
 }
 
 TORCH_ROOMS = ("flatout.work.", "flatout.api.", "_flatout_agent.")

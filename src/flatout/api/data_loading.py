@@ -8,7 +8,7 @@ it is asked for. On the processor nothing stands between the loop and the loader
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from _flatout_agent.apply.outputs import changed_tensors, tensors_in
 from _flatout_agent.batch import size_of
@@ -20,7 +20,14 @@ from flatout.api.saying import sentence
 from flatout.api.torch_part import torch
 from flatout.api.training_config import TrainingConfig
 
-Batch = TypeVar("Batch")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # the checker's own: where torch's types are not looked at, a batch is Any
+
+    Batch = TypeVar("Batch", default=Any)
+else:
+    from typing import TypeVar
+
+    Batch = TypeVar("Batch")
 
 _END = object()
 
@@ -155,9 +162,10 @@ class OptimizedDataLoader(Generic[Batch]):
 
     def _replayed(self, position: int) -> Iterator[Any]:
         """Without workers the indices alone are passed over; workers draw for themselves, so they fetch once more."""
-        if self._order is not None and not self._settings.workers:
-            self._order.skip, position = position, 0
         batches: Iterator[Any] = iter(self._loader)
+        if self._order is not None and not self._settings.workers:
+            self._order.pass_over(position)
+            return batches
         for _ in range(position):
             next(batches, None)
         return batches

@@ -15,14 +15,16 @@ class Position:
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        self.skip = 0
+        self._current: Iterator[Any] = iter(())
 
     def __iter__(self) -> Iterator[Any]:
-        skip, self.skip = self.skip, 0
-        indices: Iterator[Any] = iter(self.inner)
-        for _ in range(skip):
-            next(indices, None)
-        return indices
+        self._current = iter(self.inner)
+        return self._current
+
+    def pass_over(self, count: int) -> None:
+        """Of the iterator that was just made: a loader draws its own seed first, as it did in the interrupted training."""
+        for _ in range(count):
+            next(self._current, None)
 
     def __len__(self) -> int:
         return len(self.inner)

@@ -154,6 +154,10 @@ class Splitter:
                 module.training = False
             with torch.no_grad():
                 whole, halves = compute(piece), [(compute(part), n) for part, n in parts_of(piece, 2)]
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return  # not even this piece fits: the next attempt has smaller parts, or says so
         finally:
             for module in training:
                 module.training = True
