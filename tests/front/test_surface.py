@@ -1,6 +1,7 @@
 """The public surface, frozen: changing a command, a flag, an exported name or a knob is a decision, made here."""
 
 import flatout
+from flatout.api import adapters
 from flatout.cli import main
 from flatout.cli.commandline import Context
 from flatout.knobs.catalogue import KNOBS
@@ -69,28 +70,46 @@ def test_commands_and_flags():
 def test_exported_names():
     assert flatout.__all__ == [
         "AcceleratedConfig",
+        "BatchSizeOptimizer",
+        "BatchSizeStatistics",
         "CUDAStatus",
+        "ComparisonResult",
         "DeviceSelectionResult",
         "DriverStatus",
         "GPUDiagnosticReport",
         "GPUDiagnosticTool",
         "GPUOptimizer",
+        "GPUPerformanceAnalyzer",
         "GPUStatus",
         "HardwareStatus",
         "MemoryConfig",
+        "MemoryMetrics",
         "MixedPrecisionConfig",
         "OptimizedDataLoader",
         "OptimizedDevice",
+        "PerformanceMetrics",
         "PerformanceMonitor",
         "PerformanceReport",
         "PyTorchStatus",
         "TrainingAccelerator",
         "TrainingConfig",
+        "UtilizationMetrics",
         "__version__",
     ]
     for name in flatout.__all__:
         assert getattr(flatout, name) is not None
     assert dir(flatout) == flatout.__all__
+
+
+def test_adapters():
+    assert adapters.__all__ == [
+        "Arguments",
+        "LeftOut",
+        "accelerate_arguments",
+        "lightning_arguments",
+        "loader_arguments",
+        "transformers_arguments",
+    ]
 
 
 def test_knobs():
