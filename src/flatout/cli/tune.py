@@ -155,6 +155,8 @@ class Screen:
 def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen) -> int:
     from flatout.launch.sandbox import Sandbox, folders_of
     from flatout.launch.scratch import sweep
+    from flatout.machine import nvml
+    from flatout.tune.power import PowerMeter
     from flatout.tune.trials import Trials
 
     sweep()
@@ -168,7 +170,11 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
             batch_flags.look_for_arguments(asked["batch_wanted"], line, sandbox, os.environ)
         screen.say(screen.words("tune.looking"))
         log = place / "trials.log"
-        with Trials(line, os.environ, sandbox, SystemClock(), log, asked["gpu_memory_fraction"]) as trials:
+        with (
+            Trials(line, os.environ, sandbox, SystemClock(), log, asked["gpu_memory_fraction"]) as trials,
+            nvml.looks() as look,
+        ):
+            trials.power = PowerMeter(look)
             return _search(trials, place, limits, asked, screen, line)
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.data import table
 from flatout.machine.model import Driver, Gpu, GpuProcess
 
@@ -138,31 +138,20 @@ def _lost(index: int, why: Missing) -> Gpu:
 
 
 def _gpu(nvml: Any, index: int) -> Gpu:
+    """What changes while a card works, and what does not."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
     def ask(question: Callable[[Any, Any], T]) -> T | Missing:
         return _ask(nvml, question, handle)
 
-    memory = ask(lambda n, h: n.nvmlDeviceGetMemoryInfo(h))
-    name = ask(lambda n, h: _text(n.nvmlDeviceGetName(h)))
-    return Gpu(
-        index=index,
-        name=name if isinstance(name, str) else UNNAMED,
-        uuid=ask(lambda n, h: _text(n.nvmlDeviceGetUUID(h))),
+    return replace(
+        _moving(nvml, index),
         pci_bus_id=ask(lambda n, h: _text(n.nvmlDeviceGetPciInfo(h).busId)),
-        memory_total_bytes=memory if isinstance(memory, Missing) else int(memory.total),
-        memory_free_bytes=memory if isinstance(memory, Missing) else int(memory.free),
         capability=ask(lambda n, h: "{}.{}".format(*n.nvmlDeviceGetCudaComputeCapability(h))),
-        utilisation=ask(lambda n, h: int(n.nvmlDeviceGetUtilizationRates(h).gpu)),
-        temperature_c=ask(lambda n, h: int(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU))),
-        power_draw_w=ask(lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1000),
         power_limit_w=ask(_power_limit),
         power_limit_default_w=ask(lambda n, h: n.nvmlDeviceGetPowerManagementDefaultLimit(h) / 1000),
         power_limit_max_w=ask(lambda n, h: n.nvmlDeviceGetPowerManagementLimitConstraints(h)[1] / 1000),
         pstate=ask(_pstate),
-        sm_clock_mhz=ask(lambda n, h: int(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM))),
-        sm_clock_max_mhz=ask(lambda n, h: int(n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM))),
-        clock_events=ask(_clock_events),
         link_width=ask(lambda n, h: int(n.nvmlDeviceGetCurrPcieLinkWidth(h))),
         link_width_max=ask(lambda n, h: int(n.nvmlDeviceGetMaxPcieLinkWidth(h))),
         link_generation=ask(lambda n, h: int(n.nvmlDeviceGetCurrPcieLinkGeneration(h))),

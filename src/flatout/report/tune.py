@@ -41,6 +41,21 @@ def ending(end: Finished, words: Words, log: str) -> RenderableType:
     if isinstance(end.ceilings.with_copy, float) and isinstance(end.ceilings.without_copy, float):
         ceilings = {"with_copy": rate(end.ceilings.with_copy), "without_copy": rate(end.ceilings.without_copy)}
         lines.append(Text(words("tune.ceilings", **ceilings)))
+    power = (end.power_before, end.power_after)
+    if (
+        isinstance(power[0], float)
+        and isinstance(power[1], float)
+        and isinstance(end.baseline, float)
+        and isinstance(end.final, float)
+    ):
+        before, after = power[0] / end.baseline, power[1] / end.final
+        told = {
+            "before": f"{power[0]:.0f}",
+            "after": f"{power[1]:.0f}",
+            "joules_before": f"{before:.3g}",
+            "joules_after": f"{after:.3g}",
+        }
+        lines.append(Text(words("tune.power", **told)))
     if isinstance(end.ceilings.supply, float):
         lines.append(Text(words("tune.supply", supply=rate(end.ceilings.supply))))
     return Group(*lines)

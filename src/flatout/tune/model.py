@@ -97,6 +97,7 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     curve: LossCurve | None = None
     device_busy: float | Missing = Missing("not-reported")  # share of the time in which a kernel ran
     build_s: float = 0.0  # spent once: compiling, searching plans
+    power_w: float | Missing = Missing("not-reported")  # of the cards, on the average of the segment with its warm-up
     code: str = ""  # why it was refused or failed
     details: Params = field(default_factory=dict)
 
@@ -255,6 +256,8 @@ class Finished(Record):
     code: str = ""
     params: Params = field(default_factory=dict)
     parity: Parity | None = None  # of what is handed over; None where the gate was not asked
+    power_before: float | Missing = Missing("not-reported")  # watts, plain and tuned in the last comparison
+    power_after: float | Missing = Missing("not-reported")
     seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
     batch: BatchStory | None = None  # where another batch size was asked for
 

@@ -157,6 +157,8 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
         upper=found.upper if found is not None and tuned else none,
         baseline=_mean(trial.rates_a) if trial is not None else course.ceilings.real,
         final=_mean(trial.rates_b) if trial is not None and tuned else none,
+        power_before=_mean(trial.power_a, "not-reported") if trial is not None else Missing("not-reported"),
+        power_after=_mean(trial.power_b, "not-reported") if trial is not None and tuned else Missing("not-reported"),
         ceilings=course.ceilings,
         bound_before=course.bound_before,
         bound_after=course.bound,
@@ -193,5 +195,5 @@ def _batch(course: Course, tuned: bool) -> BatchStory | None:
     )
 
 
-def _mean(rates: Sequence[float]) -> float | Missing:
-    return sum(rates) / len(rates) if rates else Missing("not-measured")
+def _mean(values: Sequence[float], none: str = "not-measured") -> float | Missing:
+    return sum(values) / len(values) if values else Missing(none)

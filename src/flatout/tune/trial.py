@@ -57,6 +57,8 @@ class Trial:
     step_a_s: float | Missing = NOT_MEASURED
     rates_a: list[float] = field(default_factory=list)
     rates_b: list[float] = field(default_factory=list)
+    power_a: list[float] = field(default_factory=list)
+    power_b: list[float] = field(default_factory=list)
     plainly_slower: bool = False
     plainly_faster: bool = False
     out_of_time: bool = False
@@ -142,6 +144,8 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
 
 
 def _note(trial: Trial, arm: str, result: SegmentResult) -> None:
+    if isinstance(result.power_w, float):
+        (trial.power_a if arm == "a" else trial.power_b).append(result.power_w)
     if arm == "a":
         trial.step_a_s = result.step_s
         trial.build_a_s = max(trial.build_a_s, result.build_s)

@@ -21,6 +21,7 @@ from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
+from flatout.tune.power import PowerMeter
 
 POLL_S = 0.01
 IDLE_S = 45.0  # without any processor time in between: it hangs
@@ -59,6 +60,7 @@ class Trials:
         self._start_s = 0.0  # of the first child, until its parts were known
         self._slowest_s = 0.0
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
+        self.power: PowerMeter | None = None
         self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known
         self._plain_per_step: float | None = None  # samples
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
@@ -126,7 +128,8 @@ class Trials:
                 took_s = self._clock.monotonic() - began
                 if not is_building(segment):
                     self._slowest_s = max(self._slowest_s, took_s)
-                return self._with_batch(segment, result_of(answer, took_s), child)
+                result = self._with_batch(segment, result_of(answer, took_s), child)
+                return result if self.power is None else replace(result, power_w=self.power.mean())
             status = fault_of(child, ended)
             if status is Status.ENDED and self._too_soon(child, segment):
                 status = Status.EXIT
@@ -210,11 +213,15 @@ class Trials:
     def _wait(self, child: TrialChild, done: Any, longest_s: float = LONGEST_S) -> str:
         """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more, or too long."""
         began = worked = self._clock.monotonic()
+        if self.power is not None:
+            self.power.begin(began)
         busy = 0.0
         while done() is None:
             if child.process.poll() is not None:
                 return "exit" if done() is None else ""
             now = self._clock.monotonic()
+            if self.power is not None:
+                self.power.sample(now)
             if now - worked > 5.0:
                 used = child.busy_s()
                 if used - busy > 0.2:

@@ -1,0 +1,52 @@
+"""Watts before and after, told by the door to NVML."""
+
+from imagined import Machine, plan, search
+
+from flatout.base.records import Missing, replace
+from flatout.base.words import Words
+from flatout.machine.model import Gpu
+from flatout.report import tune as report
+from flatout.report.terminal import Text
+from flatout.tune.power import EVERY_S, PowerMeter
+
+
+def card(watts):
+    return Gpu(index=0, name="a card", power_draw_w=watts)
+
+
+def test_the_mean_of_a_segment_over_all_cards_that_tell():
+    told = iter([[card(100.0), card(20.0)], [card(200.0), card(Missing("nvml-not-supported"))]])
+    meter = PowerMeter(lambda: next(told))
+    meter.begin(5.0)
+    for tick in range(20):
+        meter.sample(5.0 + tick * EVERY_S / 10 + 1e-6)
+    assert meter.mean() == (120 + 200) / 2
+    meter.begin(9.0)
+    assert isinstance(meter.mean(), Missing)
+
+
+def test_without_a_card_nothing_is_said():
+    end, _, _ = search(Machine(), plan(only=["precision"]))
+    assert isinstance(end.power_after, Missing)
+    assert "W" not in plain(end)
+
+
+def test_both_arms_of_the_last_comparison_and_what_a_sample_costs():
+    class Drawing:
+        def __init__(self, runner):
+            self.runner = runner
+
+        def run(self, segment):
+            return replace(self.runner.run(segment), power_w=400.0 if segment.knobs else 200.0)
+
+    machine = Machine()
+    machine.runner = lambda: Drawing(Machine.runner(machine))
+    end, _, _ = search(machine, plan(only=["precision"]))
+    assert (end.power_before, end.power_after) == (200.0, 400.0)
+    assert f"200 → 400 W; {200 / end.baseline:.3g} → {400 / end.final:.3g} joules" in plain(end)
+
+
+def plain(end):
+    return "\n".join(
+        str(part.plain if isinstance(part, Text) else part) for part in report.ending(end, Words("en"), "log").renderables
+    )
