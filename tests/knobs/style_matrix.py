@@ -42,6 +42,7 @@ GROUPS = {
         "pin_memory": "on",
         "non_blocking": "on",
         "device_prefetch": "on",
+        "deferred_item": "on",
         "gc_policy": "on",
     },
     "blocks": {"checkpointing": "on"},
