@@ -38,6 +38,7 @@ VALUES = {
     "pin_memory": "on",
     "non_blocking": "on",
     "device_prefetch": "on",
+    "deferred_item": "on",
     "cpu_threads": 2,
     "gc_policy": "on",
     "checkpointing": "on",

@@ -127,6 +127,7 @@ def test_knobs():
         "pin_memory",
         "non_blocking",
         "device_prefetch",
+        "deferred_item",
         "cpu_threads",
         "gc_policy",
         "checkpointing",

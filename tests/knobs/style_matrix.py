@@ -1,4 +1,4 @@
-"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--group NAME] [--out FILE]`.
+"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--skip STYLE] [--group NAME] [--out FILE]`.
 
 Each style of `tests/run/styles` is run plain and then once for each group of knobs. Of every knob either its effect was
 seen, or a reason is stated. Where all that was put on counts as `exact`, what the script prints and writes must be the same
@@ -42,6 +42,7 @@ GROUPS = {
         "pin_memory": "on",
         "non_blocking": "on",
         "device_prefetch": "on",
+        "deferred_item": "on",
         "gc_policy": "on",
     },
     "blocks": {"checkpointing": "on"},
@@ -250,10 +251,11 @@ def counted(cells):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-k", default="", help="only styles whose name holds this")
+    parser.add_argument("--skip", action="append", default=[], help="not those whose name holds this")
     parser.add_argument("--group", action="append", choices=list(GROUPS), help="only these groups of knobs")
     parser.add_argument("--out", type=Path, help="write every cell to this file")
     asked = parser.parse_args()
-    names = [name for name in CASES if asked.k in name]
+    names = [name for name in CASES if asked.k in name and not any(part in name for part in asked.skip)]
     with tempfile.TemporaryDirectory() as folder:
         cells = whole(names, asked.group or list(GROUPS), Path(folder), lambda text: print(text, flush=True))
     if asked.out:

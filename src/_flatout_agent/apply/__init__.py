@@ -12,7 +12,7 @@ An `Outcome` is `applied`, `already` (by the script itself) or `refused`, with a
 JSON values. A proof tells what was *seen*: a dtype inside an operation, graphs captured, workers alive.
 
 The agent's hooks call `scene.handover.next_batch(iterator, original)` and `.start_epoch(loader, original)` while
-`scene.handover.busy`, `RootFinder` during the first steps, and `scene.mover.lift()`/`.put_back()` around Dynamo's compiling.
+`scene.handover.busy`, `RootFinder` during the first steps, and `scene.lift()`/`.put_back()` around Dynamo's compiling.
 Nothing is called per step while no knob is on.
 
 Decided: roots give back float32 under mixed precision; evaluation (`eval()` or without gradients) always runs plain; a

@@ -8,6 +8,7 @@ from weakref import ref
 from _flatout_agent.apply.dressing import Wardrobe
 from _flatout_agent.apply.handover import Handover
 from _flatout_agent.apply.moving import Mover
+from _flatout_agent.patch import Patches
 
 APPLIED = "applied"
 ALREADY = "already"
@@ -72,6 +73,7 @@ class Scene:
         self.wardrobe = Wardrobe(torch)
         self.handover = Handover(torch)
         self.mover = Mover(torch)
+        self.on_tensors: list[Patches] = []  # of knobs that change methods of tensors, beside the mover's
         self._roots: list[ref[Any]] = []
         self._optimizers: list[ref[Any]] = []
         self._loaders: list[ref[Any]] = []
@@ -93,6 +95,17 @@ class Scene:
     @property
     def loaders(self) -> list[Any]:
         return alive(self._loaders)
+
+    def lift(self) -> None:
+        """While Dynamo compiles: it would break its graph at a method of ours."""
+        for patches in self.on_tensors:
+            patches.lift()
+        self.mover.lift()
+
+    def put_back(self) -> None:
+        self.mover.put_back()
+        for patches in self.on_tensors:
+            patches.put_back()
 
     def shapes(self) -> list[str]:
         """Of the batches that the training loaders gave while they were watched."""

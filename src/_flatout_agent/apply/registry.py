@@ -8,6 +8,7 @@ from _flatout_agent.apply.checkpointing import Checkpointing
 from _flatout_agent.apply.compile import Compile
 from _flatout_agent.apply.cpu_threads import CpuThreads
 from _flatout_agent.apply.cudnn_benchmark import CudnnBenchmark
+from _flatout_agent.apply.deferred_item import DeferredItem
 from _flatout_agent.apply.device_prefetch import DevicePrefetch
 from _flatout_agent.apply.fused_optimizer import FusedOptimizer
 from _flatout_agent.apply.gc_policy import GcPolicy
@@ -36,6 +37,7 @@ KNOBS: dict[str, type[Knob]] = {
         PinMemory,
         NonBlocking,
         DevicePrefetch,
+        DeferredItem,
         CpuThreads,
         GcPolicy,
         Checkpointing,

@@ -25,6 +25,7 @@ ORDER = (
     "pin_memory",
     "non_blocking",
     "device_prefetch",
+    "deferred_item",
 )
 
 

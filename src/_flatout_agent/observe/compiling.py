@@ -97,7 +97,7 @@ def _between(original: Any, start: Call, end: Call) -> Any:
 def _lift(tape: Tape, on_tensors: Patches) -> None:
     tape.dynamo = True
     if tape.driver is not None:
-        tape.driver.scene.mover.lift()
+        tape.driver.scene.lift()
     on_tensors.lift()
 
 
@@ -105,7 +105,7 @@ def _put_back(tape: Tape, on_tensors: Patches) -> None:
     if tape.owner:
         on_tensors.put_back()
     if tape.driver is not None:
-        tape.driver.scene.mover.put_back()
+        tape.driver.scene.put_back()
 
 
 def _run_ours_as_it_is(eval_frame: Any, _: int) -> None:

@@ -85,6 +85,7 @@ KNOBS: tuple[Knob, ...] = (
         switch=Switch.HOT,
         cures=(Bound.COPY, Bound.INPUT),
     ),
+    Knob(name="deferred_item", domain=ON_OFF, default="off", numerics=Numerics.EXACT, switch=Switch.HOT, cures=(Bound.LAUNCH,)),
     Knob(
         name="cpu_threads",
         domain=("1..256",),
