@@ -1,4 +1,4 @@
-"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--skip STYLE] [--group NAME] [--out FILE]`.
+"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--skip STYLE] [--out FILE]`.
 
 Each style of `tests/run/styles` is run plain and then once for each group of knobs. Of every knob either its effect was
 seen, or a reason is stated. Where all that was put on counts as `exact`, what the script prints and writes must be the same
@@ -22,6 +22,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(RUN), str(HERE.parent)]
 
 import torch
+from forks import Forks
 from test_styles import CASES, STYLES, words
 
 from _flatout_agent import wire
@@ -62,32 +63,6 @@ WHOLE = ("torchrun", "distributed-launch", "lightning", "transformers", "acceler
 SEES_MORE = {("patches-torch-itself", "loader"), ("patches-torch-itself", "all")}
 
 UNPROVED = knob_use.TOO_EARLY | {""}  # the run was over before there was anything to see
-
-
-class Forks:
-    """A server of forks with torch in them."""
-
-    def __init__(self):
-        self._server = subprocess.Popen(
-            [sys.executable, str(HERE / "style_fork.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._server.stdin.close()
-        self._server.wait(60)
-        self._server.stdout.close()
-
-    def run(self, request):
-        self._server.stdin.write(json.dumps(request) + "\n")
-        self._server.stdin.flush()
-        return int(self._server.stdout.readline())
 
 
 class Ran:

@@ -10,13 +10,17 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from forks import WHOLE, Forks
 
 from conftest import QUIET, Ended, torch_version
 
@@ -86,14 +90,21 @@ CASES = {
 TWO_RANKS = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2"]
 
 
+@pytest.fixture(scope="module")
+def forks():
+    """Started when the first one is wanted."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(Forks()))
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_changes_and_the_counts_are_true(name, tmp_path):
+def test_nothing_changes_and_the_counts_are_true(name, tmp_path, forks):
     style = CASES[name]
     if importlib.util.find_spec(style.needs) is None:
         pytest.skip(f"{style.needs} is not installed")  # asked without importing it: that changes the environment
     if torch_version() < style.torch:
         pytest.skip(f"the script needs torch {'.'.join(map(str, style.torch))}")
-    alone, ours = run_both(style, tmp_path)
+    alone, ours = run_both(name, tmp_path, forks)
 
     assert alone.returncode == style.returncode, alone.stderr
     assert ours.returncode == alone.returncode, ours.stderr
@@ -103,29 +114,38 @@ def test_nothing_changes_and_the_counts_are_true(name, tmp_path):
     assert_true(style, ours)
 
 
-def run_both(style, folder):
-    """Plain and under flatout at the same time; and nothing of them is left running."""
-    mark = str(folder)
-    running = []
-    for under, command in (("plain", [sys.executable]), ("ours", [sys.executable, "-m", "flatout", "run"])):
-        place = folder / under
-        place.mkdir()
-        environ = {**os.environ, **QUIET, MARK: mark, "PYTHONPATH": str(STYLES), "PYTHONHASHSEED": "0"}
-        process = subprocess.Popen(
-            [*command, *words(style)],
-            cwd=place,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environ,
-        )
-        running.append((place, process))
-    ended = []
-    for place, process in running:
-        out, err = process.communicate(timeout=240)
-        ended.append(Ended(process.returncode, out, err.decode("utf-8", "replace"), place))
+def run_both(name, folder, forks):
+    """Plain and under flatout at the same time; and nothing of them is left running.
+
+    Under flatout always as a user would start it. The plain run is what it is compared with, and may be a fork.
+    """
+    style, mark = CASES[name], str(folder)
+    plain, ours = folder / "plain", folder / "ours"
+    environ = {**os.environ, **QUIET, MARK: mark, "PYTHONPATH": str(STYLES), "PYTHONHASHSEED": "0"}
+    observed = begin([sys.executable, "-m", "flatout", "run", *words(style)], ours, environ)
+    if name in WHOLE or not hasattr(os, "fork"):
+        alone = end_of(begin([sys.executable, *words(style)], plain, environ), plain)
+    else:
+        plain.mkdir()
+        streams = [folder / "stdout", folder / "stderr"]
+        request = {"folder": str(plain), "words": words(style), "environ": {**environ, "STYLE_PATH": str(STYLES)}}
+        code = forks().run({**request, "agent": False, "streams": [str(one) for one in streams], "trace": ""})
+        alone = Ended(code, streams[0].read_bytes(), streams[1].read_text(encoding="utf-8", errors="replace"), plain)
+    ended = [alone, end_of(observed, ours)]
     assert not left_running(mark)
     return ended
+
+
+def begin(command, place, environ):
+    place.mkdir()
+    return subprocess.Popen(
+        command, cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
+    )
+
+
+def end_of(process, place):
+    out, err = process.communicate(timeout=240)
+    return Ended(process.returncode, out, err.decode("utf-8", "replace"), place)
 
 
 def words(style):
