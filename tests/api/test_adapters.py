@@ -151,6 +151,7 @@ def test_transformers(nobody, tmp_path):
         num_train_epochs=2,
         logging_steps=1,
         save_strategy="no",
+        eval_strategy="epoch",
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
@@ -158,12 +159,13 @@ def test_transformers(nobody, tmp_path):
     assert arguments.bf16
     seen = TransformersMonitor(PerformanceMonitor("cpu", every_s=0.0))
     data = [{"x": x, "labels": y} for x, y in rows(8)]
-    trainer = transformers.Trainer(Model(), arguments, train_dataset=data, callbacks=[seen])
+    trainer = transformers.Trainer(Model(), arguments, train_dataset=data, eval_dataset=data, callbacks=[seen])
     trainer.pop_callback(transformers.PrinterCallback)
     trainer.train()
     report = seen.monitor.report()
     assert (report.steps, report.samples) == (4, 16)
     assert report.losses
+    assert seen.monitor._paused_at is None
     for name in transformers_arguments(WHOLE):
         assert hasattr(arguments, name), name
 

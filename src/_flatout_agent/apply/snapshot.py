@@ -8,12 +8,15 @@ from typing import Any
 class Snapshot:
     """Batch statistics and draws of a failed call would otherwise stay, and the plain call would draw others."""
 
-    def __init__(self, torch: Any, module: Any) -> None:
+    def __init__(self, torch: Any, module: Any, devices: list[int] | None = None) -> None:
+        """`devices`: the cards whose generators are kept; every card where nothing is said."""
         self._torch = torch
         self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
         self._cpu = torch.get_rng_state()
         cuda = torch.cuda
-        self._devices = list(range(cuda.device_count())) if cuda.is_initialized() else []
+        if devices is None:
+            devices = list(range(cuda.device_count())) if cuda.is_initialized() else []
+        self._devices = devices
         self._cuda = [cuda.get_rng_state(device) for device in self._devices]
 
     def restore(self) -> None:

@@ -232,7 +232,7 @@ class GPUPerformanceAnalyzer:
 
 
 def _torch() -> Any:
-    import torch
+    from flatout.api.torch_part import torch
 
     return torch
 

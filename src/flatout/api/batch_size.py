@@ -67,7 +67,7 @@ class BatchSizeOptimizer:
         largest: int = LARGEST,
         language: str | None = None,
     ) -> None:
-        import torch
+        from flatout.api.torch_part import torch
 
         self._torch = torch
         if not isinstance(model, torch.nn.Module):

@@ -51,7 +51,7 @@ class GPUCheckReport:
 
 def check_gpu(device: int = 0, *, compile_too: bool = True, language: str | None = None) -> GPUCheckReport:
     """Basic operations, mixed precision, compilation, data loading, several GPUs. `device` is torch's index."""
-    import torch
+    from flatout.api.torch_part import torch
 
     words = Words(choose_language(language))
     has_gpu = bool(torch.cuda.is_available())

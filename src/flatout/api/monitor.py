@@ -100,7 +100,9 @@ class PerformanceMonitor:
             self.resume()
 
     def pause(self) -> None:
-        self._paused_at = self._clock()
+        """Until `resume`; a second call changes nothing."""
+        if self._paused_at is None:
+            self._paused_at = self._clock()
 
     def resume(self) -> None:
         if self._paused_at is None:

@@ -37,6 +37,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, kind) or (isinstance(error, RuntimeError) and any(s in str(error).lower() for s in ALLOCATION))
 
 
+class _Kept:
+    """The buffers of a model, as a snapshot asks for them."""
+
+    def __init__(self, model: Any) -> None:
+        self._buffers = list(model.buffers())
+
+    def buffers(self) -> list[Any]:
+        return self._buffers
+
+
 class Splitter:
     """How many parts this training's batches need just now, and the batch carried out in them."""
 
@@ -44,6 +54,10 @@ class Splitter:
         self._model = model
         self._device = device
         self._is_allowed = is_allowed
+        # Found once: asking a module for its parts takes longer than all else here.
+        self._kept = _Kept(model)
+        self._norms = [each for each in model.modules() if isinstance(each, torch.nn.modules.batchnorm._BatchNorm)]
+        self._cards = [device.index or 0] if device.type == "cuda" else []
         self._world_size = world_size
         self.parts = 1
         self.splits = 0  # batches that had to be begun again
@@ -54,7 +68,7 @@ class Splitter:
     def run(self, batch: Any, compute: ComputeLoss, backward: Callable[[Any], None], is_first: bool = False) -> Any:
         """The batch's loss, detached; its gradients are added to what was there, which is nothing where `is_first`."""
         held = [] if is_first else self._set_gradients_aside()
-        before = Snapshot(torch, self._model)
+        before = self._before()
         while True:
             try:
                 loss = self._attempt(batch, compute, backward)
@@ -68,17 +82,23 @@ class Splitter:
                 break
             # Outside the handler: inside, the failed attempt's memory would still be held.
             self._drop_gradients()
-            before.restore()
+            if before is not None:
+                before.restore()
             self._empty_cache()
             try:
                 self._make_more_parts(batch, compute, failure)
             except BaseException:
                 self._give_gradients_back(held, add=False)
-                before.restore()
                 raise
         self._give_gradients_back(held, add=True)
         self._maybe_fewer()
         return loss
+
+    def _before(self) -> Snapshot | None:
+        """What an attempt may change beside gradients. Nothing is kept for a batch that would not be split anyway."""
+        if not self._is_allowed or any(norm.training for norm in self._norms):
+            return None
+        return Snapshot(torch, self._kept, self._cards)
 
     def _attempt(self, batch: Any, compute: ComputeLoss, backward: Callable[[Any], None]) -> Any:
         if self.parts == 1:
@@ -148,7 +168,7 @@ class Splitter:
         if count < 2:
             return
         training = [module for module in self._model.modules() if module.training]
-        before = Snapshot(torch, self._model)
+        before = Snapshot(torch, self._kept, self._cards)
         try:
             for module in training:
                 module.training = False

@@ -31,5 +31,14 @@ class TransformersMonitor(TrainerCallback):  # type: ignore[misc]  # to the chec
         loss = (logs or {}).get("loss")
         self._loss = float(loss) if isinstance(loss, int | float) else self._loss
 
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # An evaluation is announced only when it is over; its first batch is the first to be told.
+        self.monitor.pause()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.monitor.resume()
+
+    on_predict = on_evaluate
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.monitor.stop()
