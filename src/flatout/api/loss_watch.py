@@ -78,7 +78,7 @@ class LossWatch:
         slot = self._next
         if slot in self._pending:
             return  # the device is far behind; this one is not looked at
-        self._host[slot].copy_(loss.detach(), non_blocking=True)
+        self._host[slot].copy_(loss.detach().reshape(()), non_blocking=True)
         if self._events is not None:
             self._events[slot].record()
         self._pending.append(slot)
