@@ -9,7 +9,7 @@ from torch import nn
 from trainings import LOSS, by_hand, loop, network, same, seed, training, weights
 
 from flatout import TrainingAccelerator, TrainingConfig
-from flatout.api.errors import LossError, ModelError, OrderError
+from flatout.api.errors import LoaderError, LossError, ModelError, OrderError
 from flatout.api.refusals import LossNotFiniteError, NoParametersError
 
 
@@ -173,6 +173,13 @@ def test_a_loss_that_is_not_finite_ends_the_training():
         train()
 
 
+def test_a_loss_of_shape_one_is_one_number():
+    accelerator = TrainingAccelerator()
+    accelerator.prepare(*training()[:2])
+    for _ in range(40):
+        accelerator.backward(torch.ones(1, requires_grad=True) * 2)
+
+
 def test_models_and_optimizers_that_cannot_be_meant():
     model, optimizer, _ = training()
     accelerator = TrainingAccelerator()
@@ -182,7 +189,10 @@ def test_models_and_optimizers_that_cannot_be_meant():
         accelerator.prepare("model", optimizer)
     with pytest.raises(ModelError, match="optimizer holds 4 parameters"):
         accelerator.prepare(network(), optimizer)
-    assert accelerator.prepare(model, optimizer)[0] is model  # nothing was half prepared
+    with pytest.raises(LoaderError, match="loader is a range"):
+        accelerator.prepare(model, optimizer, range(3))
+    assert accelerator._training.models == {}  # nothing was half prepared
+    assert accelerator.prepare(model, optimizer)[0] is model
 
 
 def test_calls_out_of_order_are_named():

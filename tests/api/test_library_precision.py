@@ -56,6 +56,7 @@ def test_clipping_sees_unscaled_gradients():
     accelerator, model, optimizer, _ = begun(precision="fp16")
     accelerator.backward(LOSS(model(torch.ones(4, 6)), torch.zeros(4, dtype=torch.long)))
     assert 0 < float(accelerator.clip(optimizer, 1.0)) < 100  # the scale is 65536
+    assert float(accelerator.clip(optimizer, 0.5)) <= 1.01
     accelerator.step(optimizer)
 
 

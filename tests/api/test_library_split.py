@@ -27,7 +27,7 @@ class Memory(nn.Module):
     def held(self, x):
         if len(x) > self.room:
             self.failures += 1
-            raise torch.OutOfMemoryError(f"CUDA out of memory: {len(x)} samples")
+            raise torch.cuda.OutOfMemoryError(f"CUDA out of memory: {len(x)} samples")
         return x
 
 
@@ -215,7 +215,7 @@ def test_where_not_even_one_sample_fits():
 
 def test_switched_off_it_is_torchs_own_error():
     accelerator, model, _ = begun(9, split_batches=False)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(torch.cuda.OutOfMemoryError):
         accelerator.train_on(batch(), mean_loss(model))
 
 

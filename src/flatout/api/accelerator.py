@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from flatout.api import config_source, placement, ranks, resolving
 from flatout.api.checkpoint import Training
 from flatout.api.config_source import ConfigSource
-from flatout.api.data_loading import Batch, OptimizedDataLoader
-from flatout.api.errors import OrderError
+from flatout.api.data_loading import Batch, OptimizedDataLoader, check_loader
+from flatout.api.errors import ModelError, OrderError
 from flatout.api.fitting import FitResult, fit
 from flatout.api.knobs_on import KnobsOn
 from flatout.api.learning_rate import scaled_learning_rate, warm_up
@@ -104,6 +104,10 @@ class TrainingAccelerator(Loop):
         """On the device, with the knobs on, wrapped for several ranks. Optimizer and (but for DDP) model stay themselves."""
         training = self._ready()
         placement.check_model(model, optimizer)
+        for loader in loaders:
+            check_loader(loader)
+        if self._config.distributed == "fsdp" and optimizer.state:
+            raise ModelError("library.optimizer-has-state")
         before = dict(model.named_parameters())
         model.to(self._device)
         if optimizer.state:

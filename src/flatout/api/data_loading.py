@@ -36,7 +36,7 @@ class OptimizedDataLoader(Generic[Batch]):
     """Iterate it as the loader it was made of. `epoch` counts whole epochs, `position` the batches given out in this one."""
 
     def __init__(self, loader: Any, wanted: TrainingConfig, device: Any, ranks: Ranks = Ranks()) -> None:  # noqa: B008
-        check(loader)
+        check_loader(loader)
         self.device = device
         self.original = loader
         self.epoch = 0
@@ -205,7 +205,7 @@ class OptimizedDataLoader(Generic[Batch]):
         return batch
 
 
-def check(loader: Any) -> None:
+def check_loader(loader: Any) -> None:
     if isinstance(loader, OptimizedDataLoader):
         raise LoaderError("library.loader-twice")
     if not isinstance(loader, torch.utils.data.DataLoader):

@@ -93,8 +93,7 @@ class Loop:
 
     def clip(self, optimizer: Optimizer, max_norm: float) -> Tensor:
         """The gradients' norm before, as a tensor: nothing waits for it. With `grad_clip` configured `step` does it."""
-        if self._regime.scaler is not None:
-            self._regime.scaler.unscale_(optimizer)
+        self._regime.unscale(optimizer)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         norm: Tensor = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
         return norm

@@ -6,7 +6,8 @@ Every 16th loss is copied to the host behind the training's back and looked at w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
@@ -17,22 +18,48 @@ SLOTS = 8
 NOT_FINITE_IN_A_ROW = 2  # one may be an overflow that the scaler leaves out
 RECENT = 6
 WORSE = 3.0  # times the best level so far
+LEAST_RISE = 0.1  # below, a loss near zero wanders
 
 FINE, DIVERGED, NOT_FINITE = "fine", "diverged", "not-finite"
 
 
-def judged(losses: Sequence[float]) -> str:
-    """Pure. Diverged: the level of the last few is far above the best level there was, and they only rise."""
-    last = losses[-NOT_FINITE_IN_A_ROW:]
-    if len(last) == NOT_FINITE_IN_A_ROW and not any(map(math.isfinite, last)):
-        return NOT_FINITE
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    if len(finite) < 2 * RECENT:
-        return FINE
-    levels = [median(finite[end - RECENT : end]) for end in range(RECENT, len(finite) + 1)]
-    best = min(levels[:-RECENT], default=levels[0])
-    rise = levels[-1] - best
-    return DIVERGED if best > 0 and levels[-1] > WORSE * best and rise > 0.1 and levels[-1] > finite[0] else FINE
+class Course:
+    """Pure: the losses seen so far, one after the other, in a few numbers. A level is the median of a few neighbouring losses.
+
+    Diverged: the level of the last few is far above the best level there was before them, and above the first loss.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._levels: deque[float] = deque(maxlen=RECENT)  # too young to count as the best
+        self._best = math.inf
+        self._first: float | None = None
+        self._not_finite = 0
+        self.verdict = FINE
+
+    def add(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            self._not_finite += 1
+            self.verdict = NOT_FINITE if self._not_finite >= NOT_FINITE_IN_A_ROW else self.verdict
+            return
+        self._not_finite = 0
+        self._first = loss if self._first is None else self._first
+        self._recent.append(loss)
+        if len(self._recent) == RECENT:
+            if len(self._levels) == RECENT:
+                self._best = min(self._best, self._levels[0])
+            self._levels.append(median(self._recent))
+            self.verdict = DIVERGED if self._is_far_above(self._levels[-1], self._first) else FINE
+
+    def _is_far_above(self, level: float, first: float) -> bool:
+        return 0 < self._best < math.inf and level > max(WORSE * self._best, self._best + LEAST_RISE, first)
+
+
+def judged(losses: Iterable[float]) -> str:
+    course = Course()
+    for loss in losses:
+        course.add(loss)
+    return course.verdict
 
 
 class LossWatch:
@@ -44,14 +71,14 @@ class LossWatch:
         self._events = [torch.cuda.Event() for _ in range(SLOTS)] if on_cuda else None
         self._pending: list[int] = []
         self._next = 0
-        self.losses: list[float] = []
+        self._course = Course()
 
     def note(self, loss: Any) -> None:
         self.collect()
         slot = self._next
         if slot in self._pending:
             return  # the device is far behind; this one is not looked at
-        self._host[slot].copy_(loss.detach(), non_blocking=True)
+        self._host[slot].copy_(loss.detach().reshape(()), non_blocking=True)
         if self._events is not None:
             self._events[slot].record()
         self._pending.append(slot)
@@ -59,13 +86,12 @@ class LossWatch:
 
     def collect(self) -> None:
         while self._pending and (self._events is None or self._events[self._pending[0]].query()):
-            self.losses.append(float(self._host[self._pending.pop(0)]))
-        del self.losses[:-256]
+            self._course.add(float(self._host[self._pending.pop(0)]))
 
     def verdict(self) -> str:
-        return judged(self.losses)
+        return self._course.verdict
 
     def forget(self) -> None:
         """After a change of precision the next losses are judged by themselves."""
         self._pending.clear()
-        self.losses.clear()
+        self._course = Course()

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from flatout.api.errors import ConfigurationError, ModelError
+from flatout.api.errors import ConfigurationError
 from flatout.api.torch_part import torch
 
 
@@ -71,8 +71,6 @@ def _shard(model: Any, device: Any) -> None:
 
 def follow(optimizer: Any, before: dict[str, Any], model: Any) -> None:
     """Sharding gave the model new parameters: an optimizer made before takes those in place of its own."""
-    if optimizer.state:
-        raise ModelError("library.optimizer-has-state")
     after = dict(model.named_parameters())
     new = {id(parameter): after[name] for name, parameter in before.items()}
     for group in optimizer.param_groups:

@@ -36,6 +36,16 @@ class Regime:
         context: AbstractContextManager[Any] = torch.autocast(self._device_type, self.dtype)
         return context
 
+    def unscale(self, optimizer: Any) -> None:
+        """Before gradients are looked at; once a step, however often it is asked for."""
+        if self.scaler is None:
+            return
+        try:
+            self.scaler.unscale_(optimizer)
+        except RuntimeError as error:
+            if "already been called" not in str(error):
+                raise
+
     def step(self, optimizer: Any) -> None:
         """With the scaler. What overflowed is counted where it is: on the device, read by nobody before it is asked for."""
         scaler = self.scaler

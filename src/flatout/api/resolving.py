@@ -10,7 +10,7 @@ from flatout.api import ranks
 from flatout.api.errors import ConfigurationError
 from flatout.api.ranks import Ranks
 from flatout.api.saying import sentence
-from flatout.api.torch_part import torch
+from flatout.api.torch_part import torch, torch_is_at_least
 from flatout.api.training_config import AcceleratedConfig, TrainingConfig
 from flatout.base.records import Missing
 from flatout.machine import nvml
@@ -37,7 +37,7 @@ def resolve(wanted: TrainingConfig) -> AcceleratedConfig:
         fused_optimizer=_switch("fused_optimizer", wanted.fused_optimizer, on_cuda, reasons),
         compile_model=str(wanted.compile_model),
         gradient_accumulation_steps=wanted.gradient_accumulation_steps,
-        distributed=_distributed(wanted, place, precision, reasons),
+        distributed=_distributed(wanted, place, (precision, device.type), reasons),
         rank=place.rank,
         local_rank=place.local_rank,
         world_size=place.world_size,
@@ -124,10 +124,13 @@ def _precision(wanted: TrainingConfig, device: Any, place: Ranks, reasons: dict[
     return best, True
 
 
-def _distributed(wanted: TrainingConfig, place: Ranks, precision: str, reasons: dict[str, str]) -> str:
+def _distributed(wanted: TrainingConfig, place: Ranks, beside: tuple[str, str], reasons: dict[str, str]) -> str:
+    precision, device_type = beside
     mode = ranks.mode_of(wanted.distributed, place)
     if wanted.multi_gpu and mode == "no":
         reasons["distributed"] = sentence("library.because-one-process")
     if mode == "fsdp" and precision == "fp16":
         raise ConfigurationError("library.fsdp-fp16")
+    if mode == "fsdp" and device_type != "cuda" and not torch_is_at_least(2, 6):
+        raise ConfigurationError("library.fsdp-cpu", found=torch.__version__)
     return mode

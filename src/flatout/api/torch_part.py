@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.api.errors import RequirementError
 
-__all__ = ["OLDEST_TORCH", "torch"]
+__all__ = ["OLDEST_TORCH", "torch", "torch_is_at_least"]
 
 OLDEST_TORCH = (2, 4)
 
@@ -14,9 +14,9 @@ except ImportError as error:
     raise RequirementError("library.no-torch", detail=str(error)) from error
 
 
-def is_new_enough(version: str) -> bool:
-    return tuple(int(part) for part in version.split("+")[0].split(".")[:2]) >= OLDEST_TORCH
+def torch_is_at_least(major: int, minor: int) -> bool:
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (major, minor)
 
 
-if not is_new_enough(torch.__version__):
+if not torch_is_at_least(*OLDEST_TORCH):
     raise RequirementError("library.torch-too-old", found=torch.__version__, oldest=".".join(map(str, OLDEST_TORCH)))
