@@ -151,14 +151,16 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
     from flatout.launch.sandbox import Sandbox, folders_of
     from flatout.launch.scratch import sweep
     from flatout.tune.trials import Trials
+    from flatout.tune.watched import can_be_watched
 
     sweep()
     with Sandbox([] if asked["no_sandbox"] else folders_of(line[1:], Path.cwd())) as sandbox:
         folders = ", ".join(str(one) for one in sandbox.folders)
-        if not sandbox.ready and not asked["no_sandbox"]:
+        watched = not sandbox.ready and not asked["no_sandbox"]
+        if watched and not can_be_watched(line):
             raise UsageError("tune.no-sandbox", folders=folders)
-        if sandbox.ready:
-            screen.say(screen.words("tune.sandbox", folders=folders))
+        if not asked["no_sandbox"]:
+            screen.say(screen.words("tune-watched.begun" if watched else "tune.sandbox", folders=folders))
         screen.say(screen.words("tune.looking"))
         log = place / "trials.log"
         with Trials(line, os.environ, sandbox, SystemClock(), log, asked["gpu_memory_fraction"]) as trials:

@@ -19,6 +19,7 @@ from flatout.launch.scratch import Scratch, check_room, outside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
+from flatout.tune.watched import Watched
 
 POLL_S = 0.01
 IDLE_S = 45.0  # without any processor time in between: it hangs
@@ -49,6 +50,8 @@ class Trials:
         self._scratch = Scratch(outside(sandbox.folders))
         self._place = self._scratch.path
         self._keeper = Keeper(mark_of(self._place), [self._place, *sandbox.above])
+        held = sandbox.ready or not sandbox.folders
+        self._watched = None if held else Watched(self._place / "veto", sandbox.folders)
         self._child: TrialChild | None = None
         self._early: Values = {}
         self._children = 0
@@ -78,6 +81,8 @@ class Trials:
             self._furthest = max(self._furthest, child.steps() or 0)
             with contextlib.suppress(OSError), self._log.open("ab") as log:
                 log.write((child.folder / "output.txt").read_bytes()[-65536:])
+            if self._watched is not None:
+                self._watched.check()
 
     def look(self) -> dict[str, Any] | None:
         """A first child until its parts are known; None where it never comes to a step."""
@@ -88,7 +93,8 @@ class Trials:
         ended = self._wait(child, child.ready)
         self.ready = child.ready() or {}
         if not self.ready or "refused" in self.ready:
-            self.nothing = reason(child, ended, self.ready)
+            refused = self._watched.refused() if self._watched is not None else None
+            self.nothing = reason(child, ended, self.ready, refused)
             self._died(child)
             self.ready = {}
         self._start_s = self._clock.monotonic() - began
@@ -163,6 +169,7 @@ class Trials:
             self._environ,
             self._place / str(self._children),
             memory_fraction=self._memory_fraction,
+            veto=str(self._watched.place) if self._watched is not None else None,
             **job,
         )
         self._keeper.at_work(self._child.process.pid)
