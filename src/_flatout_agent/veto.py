@@ -29,7 +29,8 @@ class Veto:
         self._refused_path = os.path.join(folder, REFUSED)
         self._shadows = os.path.join(folder, "saved")
         os.makedirs(self._shadows, exist_ok=True)
-        free = ("/dev", "/proc", tempfile.gettempdir(), "~/.cache", "~/.triton", folder)
+        kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "~/.cache"
+        free = ("/dev", "/proc", tempfile.gettempdir(), "~/.cache", "~/.triton", kept, folder)
         self._free = tuple(os.path.realpath(os.path.expanduser(place)) + os.sep for place in free)
         self._created: set[str] = set()
         self._read = 0  # bytes of what all processes created

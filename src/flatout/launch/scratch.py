@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import getpass
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flatout.launch.last_watch import remove
@@ -24,6 +26,7 @@ PREFIX = "flatout-tmp-"
 LOCK = "held"
 LEAST_ROOM = 65536  # bytes: an answer of a trial is far smaller
 SHARED_MEMORY = "/dev/shm"
+LONGEST_TEMPORARY = 50  # characters: the names of sockets in it may have 108
 
 
 class Scratch:
@@ -46,6 +49,20 @@ def check_room(path: Path) -> None:
     """A full disk is no fault of whoever met it first."""
     if shutil.disk_usage(path).free < LEAST_ROOM:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def temporary_inside(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """For children that are killed, and leave what they put into the temporary folder: one that goes with ours.
+
+    Not where the user named one, which may hold more than litter. What compilers keep stays where it is looked for next time.
+    """
+    inside = place / "t"
+    if any(name in environ for name in ("TMPDIR", "TEMP", "TMP")) or len(str(inside)) > LONGEST_TEMPORARY:
+        return {}
+    inside.mkdir()
+    user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())  # as torch does
+    kept = environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")
+    return {"TMPDIR": str(inside), "TORCHINDUCTOR_CACHE_DIR": kept}
 
 
 def outside(folders: Iterable[Path]) -> str | None:

@@ -15,7 +15,7 @@ from flatout.knobs import catalogue
 from flatout.knobs.model import Numerics, Switch
 from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
-from flatout.launch.scratch import Scratch, check_room, outside
+from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
@@ -42,13 +42,13 @@ class Trials:
         memory_fraction: float | None = None,
     ) -> None:
         self._command = list(command)
-        self._environ = environ
         self._sandbox = sandbox
         self._clock = clock
         self._log = log
         self._memory_fraction = memory_fraction
         self._scratch = Scratch(outside(sandbox.folders))
         self._place = self._scratch.path
+        self._environ = {**environ, **temporary_inside(self._place, environ)}
         self._keeper = Keeper(mark_of(self._place), [self._place, *sandbox.above])
         held = sandbox.ready or not sandbox.folders
         self._watched = None if held else Watched(self._place / "veto", sandbox.folders)
