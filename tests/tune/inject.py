@@ -31,7 +31,7 @@ PLANTED = HERE / "planted_tune"
 FRONT_LINE = 7  # of the journal, for faults of the front's own
 BALLAST = "ballast"
 LONGEST_S = 600
-MOST_STRIKES = 3  # a child that says it is at its end is believed once
+MOST_STRIKES = 3  # children: one that says it is at its end is believed once
 
 # In a namespace of its own, so that the disks go with it, whatever happens.
 ON_SMALL_DISKS = """
@@ -147,9 +147,9 @@ class Case:
         if decision.get("verdict") != verdict:
             wrong.append(f"decided: {decision.get('verdict')} {decision.get('code')}")
         struck = self.notes / "struck"
-        strikes = len(struck.read_text(encoding="ascii").splitlines()) if struck.exists() else 0
+        strikes = len(set(struck.read_text(encoding="ascii").split())) if struck.exists() else 0
         if strikes > MOST_STRIKES:
-            wrong.append(f"struck {strikes} times")
+            wrong.append(f"struck {strikes} children")
         return wrong
 
 
