@@ -54,11 +54,17 @@ def test_only_folders_that_nobody_holds_are_swept_up(tmp_path, monkeypatch):
     (left / "0-work" / "work").mkdir(parents=True)
     os.chmod(left / "0-work" / "work", 0)
     (left / scratch.LOCK).touch()
+    os.utime(left / scratch.LOCK, (1, 1))
+    os.utime(held.path / scratch.LOCK, (1, 1))
     being_made = tmp_path / f"{scratch.PREFIX}new"
     being_made.mkdir()
+    not_yet_held = tmp_path / f"{scratch.PREFIX}newer"
+    not_yet_held.mkdir()
+    (not_yet_held / scratch.LOCK).touch()
     (tmp_path / "somebody's").mkdir()
     sweep()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([held.path.name, being_made.name, "somebody's"])
+    left_alone = [held.path.name, being_made.name, not_yet_held.name, "somebody's"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left_alone)
     held.remove()
     assert not held.path.exists()
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ if sys.platform != "win32":
 
 PREFIX = "flatout-tmp-"
 LOCK = "held"
+YOUNG_S = 60.0
 LEAST_ROOM = 65536  # bytes: an answer of a trial is far smaller
 SHARED_MEMORY = "/dev/shm"
 LONGEST_TEMPORARY = 50  # characters: the names of sockets in it may have 108
@@ -86,8 +88,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _held(lock: Path) -> bool:
-    """A folder without a lock is one that is being made, this moment."""
+    """Without a lock, or with one that is young, it is being made this moment, by a search that begins beside ours."""
     try:
+        if time.time() - lock.stat().st_mtime < YOUNG_S:
+            return True
         descriptor = os.open(lock, os.O_RDWR)
     except OSError:
         return True
