@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -179,6 +180,7 @@ def main() -> int:
     parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.inside:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in what a shell runs in the background, and that is inherited
         case = Case(BY_NAME[asked.inside[0]], Path(asked.inside[1]))
         wrong = case.carry_out()
         print(json.dumps({"wrong": wrong, "told": "\n".join(case.told)}))
