@@ -6,6 +6,7 @@ that share a file system, where process numbers would mislead.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import getpass
@@ -39,8 +40,10 @@ class Scratch:
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if sys.platform != "win32":
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        atexit.register(self.remove)  # a signal may come before anybody is there to remove it
 
     def remove(self) -> None:
+        atexit.unregister(self.remove)
         if self._lock >= 0:
             remove(str(self.path))
             os.close(self._lock)
