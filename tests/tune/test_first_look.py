@@ -6,6 +6,7 @@ import time
 import pytest
 
 from flatout.base.words import LANGUAGES, Words, catalogue
+from flatout.launch.trial import TrialChild
 from flatout.tune.first_look import reason
 
 TRAINED_BY_HAND = """
@@ -17,14 +18,6 @@ while True:
         w -= 0.01 * w.grad
         w.grad = None
 """
-TWO_STEPS = """
-import torch
-net = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for _ in range(2):
-    net(torch.ones(2)).backward(); optimizer.step()
-print("the best of all models")
-"""
 ARGUMENT = "import argparse; p = argparse.ArgumentParser(); p.add_argument('--data', required=True); p.parse_args()"
 
 
@@ -32,11 +25,9 @@ ARGUMENT = "import argparse; p = argparse.ArgumentParser(); p.add_argument('--da
     ("text", "code", "words"),
     [
         (TRAINED_BY_HAND, "by-hand", "without an optimizer"),
-        (TWO_STEPS, "few-steps", "after 2 steps"),
         ("print('hello')", "no-torch", "without importing torch"),
         ("name = input('which data? ')", "stdin", "EOFError"),
         (ARGUMENT, "failed", "train.py: error: the following arguments are required: --data"),
-        ("import os; os.kill(os.getpid(), 9)", "killed", "SIGKILL"),
     ],
 )
 def test_why_there_is_nothing_to_try(text, code, words, flatout, script):
@@ -48,7 +39,6 @@ def test_why_there_is_nothing_to_try(text, code, words, flatout, script):
     told = ended.stderr.splitlines()[-1]
     assert words in told
     assert told.startswith(catalogue("en")[f"tune-nothing.{code}"][:22])
-    assert "best of all models" not in ended.stderr
     assert "Traceback" not in ended.stderr
     assert time.monotonic() - began < 60
 
@@ -79,6 +69,17 @@ def test_every_reason_has_its_sentence(child, ended, code):
     assert found.code == code
     for language in LANGUAGES:
         assert Words(language)(f"tune-nothing.{code}", **found.details, log="trials.log")
+
+
+def test_steps_are_told_by_the_journals_of_all_processes(tmp_path):
+    child = TrialChild.__new__(TrialChild)
+    child.folder = tmp_path
+    assert child.steps() is None  # nobody imported torch
+    (tmp_path / "journal-1.jsonl").write_text('{"kind":"process","pid":1}\n', encoding="ascii")
+    assert child.steps() == 0
+    windows = "".join(f'{{"kind":"window","steps":{steps}}}\n' for steps in (3, 70, 400))
+    (tmp_path / "journal-2.jsonl").write_text(windows + '{"kind":"window","st', encoding="ascii")
+    assert child.steps() == 400
 
 
 def test_long_accumulation_is_no_update_by_hand():

@@ -10,8 +10,8 @@ import pytest
 from injections import BY_NAME, FAULTS, INJECTIONS, KIND, MOMENTS, STOPS
 
 from _flatout_agent.wire import GAVE_UP
-from flatout.tune.model import Status
-from flatout.tune.trials import fault_of
+from flatout.tune.model import Mode, Segment, Status
+from flatout.tune.trials import LONGEST_S, Trials, fault_of
 
 SAMPLE = ["segfault@write", "ctrl-c@timed", "kill-parent@first-start"]
 
@@ -61,3 +61,27 @@ def test_every_end_has_its_kind(code, ended, said, expected):
         process=SimpleNamespace(returncode=code), said=lambda: said, ran_out_of_memory=lambda: any(w in said for w in words)
     )
     assert fault_of(child, ended) is expected
+
+
+def segment(**knobs):
+    return Segment(
+        id=1, knobs=knobs, warm_steps=3, timed_s=0.5, timed_steps=8, mode=Mode.REAL, restart=False, stage="compute", trying=[]
+    )
+
+
+def test_busy_is_not_getting_on_but_what_is_slow_is_waited_for():
+    trials = Trials.__new__(Trials)
+    trials._start_s, trials._slowest_s = 3.0, 1.0
+    assert trials._patience_s(segment(workers="4")) == 110.0
+    assert trials._patience_s(segment(compile="default")) == LONGEST_S
+    trials._start_s, trials._slowest_s = 60.0, 0.0  # three steps of twenty seconds, and nothing measured yet
+    assert trials._patience_s(segment()) == LONGEST_S
+
+
+def test_an_end_far_before_that_of_others_is_an_exit_in_the_middle():
+    trials = Trials.__new__(Trials)
+    trials._furthest = 1000
+    ended_after = [SimpleNamespace(steps=lambda steps=steps: steps) for steps in (None, 12, 499, 500, 1000)]
+    assert [trials._too_soon(child, segment()) for child in ended_after] == [True, True, True, False, False]
+    # With a larger batch an epoch has fewer steps.
+    assert not trials._too_soon(ended_after[1], segment(batch_size="256"))

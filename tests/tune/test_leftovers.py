@@ -11,7 +11,7 @@ from processes import gone, wait_until
 
 from flatout.launch import scratch
 from flatout.launch.sandbox import NEVER, Sandbox, folders_of
-from flatout.launch.scratch import Scratch, outside, sweep
+from flatout.launch.scratch import Scratch, outside, sweep, temporary_inside
 
 # A front that starts a child with the mark, which starts another one that leaves its group, its session and its parent.
 FRONT = """
@@ -54,13 +54,33 @@ def test_only_folders_that_nobody_holds_are_swept_up(tmp_path, monkeypatch):
     (left / "0-work" / "work").mkdir(parents=True)
     os.chmod(left / "0-work" / "work", 0)
     (left / scratch.LOCK).touch()
+    os.utime(left / scratch.LOCK, (1, 1))
+    os.utime(held.path / scratch.LOCK, (1, 1))
     being_made = tmp_path / f"{scratch.PREFIX}new"
     being_made.mkdir()
+    not_yet_held = tmp_path / f"{scratch.PREFIX}newer"
+    not_yet_held.mkdir()
+    (not_yet_held / scratch.LOCK).touch()
     (tmp_path / "somebody's").mkdir()
     sweep()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([held.path.name, being_made.name, "somebody's"])
+    left_alone = [held.path.name, being_made.name, not_yet_held.name, "somebody's"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left_alone)
     held.remove()
     assert not held.path.exists()
+
+
+def test_what_killed_children_leave_in_the_temporary_folder_goes_too(tmp_path):
+    place = Path(scratch.tempfile.mkdtemp(prefix="t-"))
+    told = temporary_inside(place, {"HOME": "/root"})
+    assert told["TMPDIR"].startswith(str(place))
+    assert Path(told["TMPDIR"]).is_dir()
+    assert told["TORCHINDUCTOR_CACHE_DIR"].startswith(scratch.tempfile.gettempdir())  # built once, found again
+    scratch.remove(str(place))
+    assert not place.exists()
+    # On clusters the data may lie there.
+    assert temporary_inside(tmp_path, {"TMPDIR": "/scratch/job"}) == {}
+    # The name of a socket would be too long.
+    assert temporary_inside(Path("/" + "x" * 60), {}) == {}
 
 
 def test_what_both_sides_must_see_is_not_below_an_overlay(tmp_path):

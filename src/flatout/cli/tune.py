@@ -158,14 +158,16 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
     from flatout.machine import nvml
     from flatout.tune.power import PowerMeter
     from flatout.tune.trials import Trials
+    from flatout.tune.watched import can_be_watched
 
     sweep()
     with Sandbox([] if asked["no_sandbox"] else folders_of(line[1:], Path.cwd())) as sandbox:
         folders = ", ".join(str(one) for one in sandbox.folders)
-        if not sandbox.ready and not asked["no_sandbox"]:
+        watched = not sandbox.ready and not asked["no_sandbox"]
+        if watched and not can_be_watched(line):
             raise UsageError("tune.no-sandbox", folders=folders)
-        if sandbox.ready:
-            screen.say(screen.words("tune.sandbox", folders=folders))
+        if not asked["no_sandbox"]:
+            screen.say(screen.words("tune-watched.begun" if watched else "tune.sandbox", folders=folders))
         if asked["batch_wanted"] is not None and not asked["resume"]:
             batch_flags.look_for_arguments(asked["batch_wanted"], line, sandbox, os.environ)
         screen.say(screen.words("tune.looking"))

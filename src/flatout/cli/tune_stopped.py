@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from flatout.base.errors import FlatoutError
 from flatout.base.words import Words
 from flatout.launch.interruption import Interruption, interruptible
 
@@ -36,6 +37,9 @@ def unharmed(search: Callable[[], int], place: Path, again: str, words: Words, s
     except Interruption as stop:
         say(words("tune-stopped.interrupted" if _begun(place) else "tune-stopped.not-begun", again=again))
         return stop.exit_code
+    except FlatoutError:
+        _begun(place)
+        raise
     except OSError as error:
         told = {"detail": error.strerror or str(error), "path": error.filename or place}
         say(words("tune-stopped.disk" if _begun(place) else "tune-stopped.disk-not-begun", **told, again=again))

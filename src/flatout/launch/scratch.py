@@ -6,13 +6,17 @@ that share a file system, where process numbers would mislead.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import getpass
 import os
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flatout.launch.last_watch import remove
@@ -22,8 +26,10 @@ if sys.platform != "win32":
 
 PREFIX = "flatout-tmp-"
 LOCK = "held"
+YOUNG_S = 60.0
 LEAST_ROOM = 65536  # bytes: an answer of a trial is far smaller
 SHARED_MEMORY = "/dev/shm"
+LONGEST_TEMPORARY = 50  # characters: the names of sockets in it may have 108
 
 
 class Scratch:
@@ -34,8 +40,10 @@ class Scratch:
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if sys.platform != "win32":
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        atexit.register(self.remove)  # a signal may come before anybody is there to remove it
 
     def remove(self) -> None:
+        atexit.unregister(self.remove)
         if self._lock >= 0:
             remove(str(self.path))
             os.close(self._lock)
@@ -46,6 +54,20 @@ def check_room(path: Path) -> None:
     """A full disk is no fault of whoever met it first."""
     if shutil.disk_usage(path).free < LEAST_ROOM:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def temporary_inside(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """For children that are killed, and leave what they put into the temporary folder: one that goes with ours.
+
+    Not where the user named one, which may hold more than litter. What compilers keep stays where it is looked for next time.
+    """
+    inside = place / "t"
+    if any(name in environ for name in ("TMPDIR", "TEMP", "TMP")) or len(str(inside)) > LONGEST_TEMPORARY:
+        return {}
+    inside.mkdir()
+    user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())  # as torch does
+    kept = environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")
+    return {"TMPDIR": str(inside), "TORCHINDUCTOR_CACHE_DIR": kept}
 
 
 def outside(folders: Iterable[Path]) -> str | None:
@@ -69,8 +91,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _held(lock: Path) -> bool:
-    """A folder without a lock is one that is being made, this moment."""
+    """Without a lock, or with one that is young, it is being made this moment, by a search that begins beside ours."""
     try:
+        if time.time() - lock.stat().st_mtime < YOUNG_S:
+            return True
         descriptor = os.open(lock, os.O_RDWR)
     except OSError:
         return True

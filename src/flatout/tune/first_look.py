@@ -16,12 +16,15 @@ class NothingToTry(NamedTuple):
     details: dict[str, str | int] = {}  # noqa: RUF012 (never changed)
 
 
-def reason(child: TrialChild, ended: str, ready: Mapping[str, Any]) -> NothingToTry:
+def reason(child: TrialChild, ended: str, ready: Mapping[str, Any], refused: str | None = None) -> NothingToTry:
+    """`refused`: what it was kept from changing, if anything."""
     if "refused" in ready:
         return NothingToTry(str(ready["refused"]), {"backwards": int(ready.get("backwards", 0))})
     code = child.process.returncode
     if ended == "hang" or code is None:
         return NothingToTry("waits")
+    if refused is not None and code != 0:
+        return NothingToTry("refused", {"path": refused})
     words = last_words(child.said())
     if code < 0:
         return NothingToTry("killed", {"signal": _name(-code), "said": words})

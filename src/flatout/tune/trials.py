@@ -15,13 +15,14 @@ from flatout.knobs import catalogue
 from flatout.knobs.model import Numerics, Switch
 from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
-from flatout.launch.scratch import Scratch, check_room, outside
+from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 from flatout.tune.power import PowerMeter
+from flatout.tune.watched import Watched
 
 POLL_S = 0.01
 IDLE_S = 45.0  # without any processor time in between: it hangs
@@ -45,14 +46,16 @@ class Trials:
         memory_fraction: float | None = None,
     ) -> None:
         self._command = list(command)
-        self._environ = environ
         self._sandbox = sandbox
         self._clock = clock
         self._log = log
         self._memory_fraction = memory_fraction
         self._scratch = Scratch(outside(sandbox.folders))
         self._place = self._scratch.path
+        self._environ = {**environ, **temporary_inside(self._place, environ)}
         self._keeper = Keeper(mark_of(self._place), [self._place, *sandbox.above])
+        held = sandbox.ready or not sandbox.folders
+        self._watched = None if held else Watched(self._place / "veto", sandbox.folders)
         self._child: TrialChild | None = None
         self._early: Values = {}
         self._children = 0
@@ -85,6 +88,8 @@ class Trials:
             self._furthest = max(self._furthest, child.steps() or 0)
             with contextlib.suppress(OSError), self._log.open("ab") as log:
                 log.write((child.folder / "output.txt").read_bytes()[-65536:])
+            if self._watched is not None:
+                self._watched.check()
 
     def look(self) -> dict[str, Any] | None:
         """A first child until its parts are known; None where it never comes to a step."""
@@ -95,7 +100,8 @@ class Trials:
         ended = self._wait(child, child.ready)
         self.ready = child.ready() or {}
         if not self.ready or "refused" in self.ready:
-            self.nothing = reason(child, ended, self.ready)
+            refused = self._watched.refused() if self._watched is not None else None
+            self.nothing = reason(child, ended, self.ready, refused)
             self._died(child)
             self.ready = {}
         self._start_s = self._clock.monotonic() - began
@@ -205,6 +211,7 @@ class Trials:
             self._environ,
             self._place / str(self._children),
             memory_fraction=self._memory_fraction,
+            veto=str(self._watched.place) if self._watched is not None else None,
             **job,
         )
         self._keeper.at_work(self._child.process.pid)

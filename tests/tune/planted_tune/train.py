@@ -130,10 +130,11 @@ os.replace = replace
 
 
 class Net(nn.Sequential):
-    def _apply(self, fn, recurse=True):
+    def parameters(self, recurse=True):
+        """The knob asks for them while it is put on."""
         if MOMENT == "switch" and moments.on_trial():
             strike()
-        return super()._apply(fn, recurse)
+        return super().parameters(recurse)
 
 
 def save(net):
