@@ -1,4 +1,4 @@
-"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--skip STYLE] [--group NAME] [--out FILE]`.
+"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--skip STYLE] [--group NAME]`.
 
 Each style of `tests/run/styles` is run plain and then once for each group of knobs. Of every knob either its effect was
 seen, or a reason is stated. Where all that was put on counts as `exact`, what the script prints and writes must be the same
