@@ -58,6 +58,8 @@ GROUPS["all"] = {**GROUPS["card"], **GROUPS["loader"], **GROUPS["layout"], "prec
 # Processes of their own, or libraries that must be imported after the agent: no fork can stand for them.
 WHOLE = ("torchrun", "distributed-launch", "lightning", "transformers", "accelerate", "accelerate-launch")
 
+LONGEST_S = 600  # of one training, on a machine that has other work
+
 # What a script may see without anything being wrong: it counts torch's own calls, and a second iterator makes one more.
 SEES_MORE = {("patches-torch-itself", "loader"), ("patches-torch-itself", "all")}
 
@@ -119,11 +121,7 @@ def run(forks, name, place, knobs=None, backend="aot_eager"):
         job.write_text(json.dumps(asked))
         environ = environment.injected(environ, job)
     if name in WHOLE:
-        with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
-            command = [sys.executable, *words(style)]
-            code = subprocess.run(
-                command, cwd=place / "work", env=environ, stdout=out, stderr=err, timeout=240, check=False
-            ).returncode
+        code = run_whole([sys.executable, *words(style)], place, environ)
     else:
         request = {
             "folder": str(place / "work"),
@@ -136,6 +134,17 @@ def run(forks, name, place, knobs=None, backend="aot_eager"):
         }
         code = forks.run(request)
     return Ran(code, place, run_dir, knobs or {})
+
+
+def run_whole(command, place, environ):
+    with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
+        try:
+            ended = subprocess.run(
+                command, cwd=place / "work", env=environ, stdout=out, stderr=err, timeout=LONGEST_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"none within {LONGEST_S} s"
+    return ended.returncode
 
 
 def structure(thing):
