@@ -1,4 +1,4 @@
-"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--skip STYLE] [--out FILE]`.
+"""Every knob on every style of training script: `python tests/knobs/style_matrix.py [-k STYLE] [--skip STYLE] [--group NAME]`.
 
 Each style of `tests/run/styles` is run plain and then once for each group of knobs. Of every knob either its effect was
 seen, or a reason is stated. Where all that was put on counts as `exact`, what the script prints and writes must be the same
@@ -59,6 +59,8 @@ GROUPS["all"] = {**GROUPS["card"], **GROUPS["loader"], **GROUPS["layout"], "prec
 # Processes of their own, or libraries that must be imported after the agent: no fork can stand for them.
 WHOLE = ("torchrun", "distributed-launch", "lightning", "transformers", "accelerate", "accelerate-launch")
 
+LONGEST_S = 600  # of one training, on a machine that has other work
+
 # What a script may see without anything being wrong: it counts torch's own calls, and a second iterator makes one more.
 SEES_MORE = {("patches-torch-itself", "loader"), ("patches-torch-itself", "all")}
 
@@ -94,11 +96,7 @@ def run(forks, name, place, knobs=None, backend="aot_eager"):
         job.write_text(json.dumps(asked))
         environ = environment.injected(environ, job)
     if name in WHOLE:
-        with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
-            command = [sys.executable, *words(style)]
-            code = subprocess.run(
-                command, cwd=place / "work", env=environ, stdout=out, stderr=err, timeout=240, check=False
-            ).returncode
+        code = run_whole([sys.executable, *words(style)], place, environ)
     else:
         request = {
             "folder": str(place / "work"),
@@ -111,6 +109,17 @@ def run(forks, name, place, knobs=None, backend="aot_eager"):
         }
         code = forks.run(request)
     return Ran(code, place, run_dir, knobs or {})
+
+
+def run_whole(command, place, environ):
+    with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
+        try:
+            ended = subprocess.run(
+                command, cwd=place / "work", env=environ, stdout=out, stderr=err, timeout=LONGEST_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"none within {LONGEST_S} s"
+    return ended.returncode
 
 
 def structure(thing):

@@ -17,7 +17,7 @@ from style_matrix import CASES, GROUPS
 SAMPLE = {
     "trainer-class": ["loader", "layout"],  # augments with all three generators
     "samplers-and-collate": ["loader", "bf16"],
-    "memmap": ["card"],  # no loader at all
+    "memmap": ["card", "compile"],  # no loader at all
     "wgan-gp": ["compile"],  # gradients of gradients
     "in-a-forked-child": ["card"],
 }
@@ -38,6 +38,10 @@ def test_an_effect_or_a_reason_and_no_trace(name, forks, tmp_path):
         assert style_matrix.wrongs(plain, ours, Words("en")) == []
         assert len(ours.uses) == len(GROUPS[group])
         assert any(use.came == "applied" or use.code for use in ours.uses)
+        for use in ours.uses:
+            if (use.name, use.came) == ("compile", "applied"):  # what the compiler met is counted to the run's end
+                assert use.details["graphs"] >= 1
+                assert use.details.keys() >= {"calls", "graph_breaks", "recompiles", "limit_hits"}
 
 
 def test_what_is_wrong_is_found(forks, tmp_path):

@@ -13,6 +13,7 @@ from weakref import ref
 from _flatout_agent.apply.fetching import random_state
 from _flatout_agent.apply.limits import feedback_methods, samplers_from
 from _flatout_agent.apply.moving import Mover
+from _flatout_agent.guard import fault
 
 WATCHED = 3  # fetches of a dataset that are looked at before one is made early
 ASKED = 2  # batches that an iterator has given: it will be asked for another
@@ -28,26 +29,26 @@ class Purity:
         self.fetches = 0
         self.is_pure = True
         self._values: Any = None  # the dataset's plain values after the last fetch
+        self._state: dict[str, Any] = {}
 
-    def watch(self, torch: Any, dataset: Any, fetch: Fetch, iterator: Any, original: Any) -> Any:
-        before = _state(torch, dataset)
-        if self._values is not None and self._values != before["values"]:
+    def before(self, torch: Any, dataset: Any) -> None:
+        self._state = _state(torch, dataset)
+        if self._values is not None and self._values != self._state["values"]:
             self.is_pure = False  # the script sets it as it trains, and means the next batch
-        batch = fetch(iterator, original)
-        after = _state(torch, dataset)
-        self._values = after["values"]
+
+    def after(self, torch: Any, dataset: Any) -> None:
+        state = _state(torch, dataset)
+        self._values = state["values"]
         self.fetches += 1
-        self.is_pure = self.is_pure and before == after
-        return batch
+        self.is_pure = self.is_pure and state == self._state
 
 
 class Following:
     """A batch that waits for the script, or what fetching it raised."""
 
-    __slots__ = ("batch", "error", "iterator")
+    __slots__ = ("batch", "error")
 
-    def __init__(self, iterator: Any, batch: Any, error: BaseException | None) -> None:
-        self.iterator = iterator
+    def __init__(self, batch: Any, error: BaseException | None = None) -> None:
         self.batch = batch
         self.error = error
 
@@ -63,6 +64,7 @@ class Ahead:
         self.stopping = False
         self._waiting: dict[int, Following] = {}
         self._purity: dict[int, Purity] = {}
+        self._early: dict[int, Any] = {}  # id of an iterator -> (weak reference, whether it may be asked early)
 
     def next(self, iterator: Any, original: Any) -> Any:
         following = self._waiting.pop(id(iterator), None) if self._waiting else None
@@ -91,39 +93,69 @@ class Ahead:
             self._drained()
 
     def _present(self, iterator: Any, original: Any) -> Any:
-        if not self._mover.sends or not getattr(iterator, "_num_yielded", 0):
-            return self._fetch(iterator, original)  # an epoch's first batch comes with the sampler's own seed
-        dataset = getattr(iterator, "_dataset", None)
-        purity = self._purity.get(id(dataset))
-        if purity is None or purity.dataset() is not dataset:
-            purity = self._purity[id(dataset)] = Purity(dataset)
-        if purity.fetches >= WATCHED or not purity.is_pure:
+        """A batch that is fetched as it is asked for; the first of them are looked at."""
+        purity = self._to_watch(iterator)
+        if purity is None:
             return self._fetch(iterator, original)
-        return purity.watch(self._torch, dataset, self._fetch, iterator, original)
+        batch = self._fetch(iterator, original)
+        try:
+            purity.after(self._torch, iterator._dataset)
+        except Exception as error:
+            purity.is_pure = False
+            fault("ahead.after", error)
+        return batch
+
+    def _to_watch(self, iterator: Any) -> Purity | None:
+        try:
+            if not self._mover.sends or not iterator._num_yielded:
+                return None  # an epoch's first batch comes with the sampler's own seed
+            dataset = iterator._dataset
+            purity = self._purity.get(id(dataset))
+            if purity is None or purity.dataset() is not dataset:
+                purity = self._purity[id(dataset)] = Purity(dataset)
+            if purity.fetches >= WATCHED or not purity.is_pure:
+                return None
+            purity.before(self._torch, dataset)
+            return purity
+        except Exception as error:
+            fault("ahead.watch", error)
+            return None
 
     def _may_fetch_early(self, iterator: Any) -> bool:
-        if getattr(iterator, "_num_yielded", 0) < ASKED:
+        known = self._early.get(id(iterator))
+        if known is not None and known[0]() is iterator:
+            return bool(known[1])
+        try:
+            dataset = iterator._dataset
+            purity = self._purity.get(id(dataset))
+            if iterator._num_yielded < ASKED or purity is None or purity.dataset() is not dataset:
+                return False
+            if purity.is_pure and purity.fetches < WATCHED:
+                return False
+            return self._decide(iterator, purity.is_pure and not keeps_account(iterator))
+        except Exception as error:
+            fault("ahead.decide", error)
             return False
-        dataset = getattr(iterator, "_dataset", None)
-        purity = self._purity.get(id(dataset))
-        if purity is None or purity.fetches < WATCHED or not purity.is_pure or purity.dataset() is not dataset:
-            return False
-        return not keeps_account(iterator)
 
-    def _look_ahead(self, iterator: Any, original: Any) -> None:
+    def _decide(self, iterator: Any, early: bool) -> bool:
+        """Once for each iterator."""
         key = id(iterator)
 
         def gone(_: Any) -> None:
+            self._early.pop(key, None)
             self._waiting.pop(key, None)
             self._tell_if_drained()
 
-        reference = ref(iterator, gone)
+        self._early[key] = (ref(iterator, gone), early)
+        return early
+
+    def _look_ahead(self, iterator: Any, original: Any) -> None:
         try:
             batch = self._fetch(iterator, original)
         except Exception as error:  # the end of the epoch, too: the script's, when it asks
-            self._waiting[key] = Following(reference, None, error)
+            self._waiting[id(iterator)] = Following(None, error)
             return
-        self._waiting[key] = Following(reference, batch, None)
+        self._waiting[id(iterator)] = Following(batch)
         self._mover.send(batch)
 
 

@@ -159,7 +159,10 @@ class Handover:
             before = fetching.before(self._torch, dataset)
             batch = original(iterator)
             fetching.after(self._torch, dataset, before)
-        fetching.weigh(self._torch, batch)
+        try:
+            fetching.weigh(self._torch, batch)
+        except Exception as error:
+            fault("handover.weigh", error)
         return batch
 
 
