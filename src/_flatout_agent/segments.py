@@ -146,25 +146,11 @@ class SegmentsCourse(Course):
         self._steps = 0
 
     def _answer(self, driver: Driver, status: str) -> None:
-        began, ended = self._mark, Mark(driver)
-        assert began is not None
-        phases = {
-            name: (ended.totals[index] - began.totals[index]) / 1e9
-            for index, name in enumerate(PHASES)
-            if name in TRAINING_PHASES and name != "compile"
-        }
-        outcomes = {**told(self._outcomes), **{name: o.told() for name, o in driver.board.proofs().items()}}
-        steps = ended.steps - began.steps
+        assert self._mark is not None
         result = {
             "id": self._segment["id"],
             "status": status,
-            "samples": ended.samples - began.samples or steps,
-            "seconds": (ended.spent - began.spent) / 1e9,
-            "steps": steps,
-            "phases": phases,
-            "outcomes": outcomes,
-            "classes": driver.board.numerics(),
-            "build_s": (ended.totals[COMPILE] - self._build) / 1e9,
+            **timed(driver, self._mark, self._build, self._outcomes),
             "epoch_ended": self._epoch_ended,
             **self._books.told(driver.scene.device_type, self._replay.bytes_on(driver.scene.device_type)),
         }
@@ -228,6 +214,26 @@ class SegmentsCourse(Course):
             return len(iterator._index_sampler)
         except Exception:
             return None
+
+
+def timed(driver: Driver, began: Mark, build: int, outcomes: dict[str, Any]) -> dict[str, Any]:
+    """What was done since `began`, and what became of each knob."""
+    ended = Mark(driver)
+    phases = {
+        name: (ended.totals[index] - began.totals[index]) / 1e9
+        for index, name in enumerate(PHASES)
+        if name in TRAINING_PHASES and name != "compile"
+    }
+    steps = ended.steps - began.steps
+    return {
+        "samples": ended.samples - began.samples or steps,
+        "seconds": (ended.spent - began.spent) / 1e9,
+        "steps": steps,
+        "phases": phases,
+        "outcomes": {**told(outcomes), **told(driver.board.proofs())},
+        "classes": driver.board.numerics(),
+        "build_s": (ended.totals[COMPILE] - build) / 1e9,
+    }
 
 
 def len_of(loader: Any) -> int | None:

@@ -21,6 +21,7 @@ COMMANDS = {
         "--pin-memory",
         "--no-pin-memory",
         "--knob",
+        "--auto",
         "--bisect",
         "--deep",
         "--json",
