@@ -23,7 +23,8 @@ from flatout.tune.model import Ending, Finished, Mode, Plan
 from flatout.tune.plan import make_exact
 from flatout.tune.search import Search
 
-# Fetching sleeps, so that workers help on any machine. With "draws" it also draws: workers would draw other numbers.
+# Fetching sleeps, so that workers help on any machine. With "draws" it also draws: workers would draw other numbers; with
+# "workers" it has its own, which draw.
 SLEEPY = """
 import sys, time
 import torch
@@ -36,13 +37,14 @@ class Sleepy(Dataset):
     def __getitem__(self, index):
         time.sleep(0.002)
         x = torch.full((8,), float(index % 7))
-        return (x + torch.rand(8) if sys.argv[2] == "draws" else x), index % 3
+        return (x + torch.rand(8) if sys.argv[2] != "pure" else x), index % 3
 
 if __name__ == "__main__":
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 32), nn.Dropout(0.2), nn.Linear(32, 3))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    steps, loader = 0, DataLoader(Sleepy(), batch_size=4, shuffle=True)
+    own = 2 if sys.argv[2] == "workers" else 0
+    steps, loader = 0, DataLoader(Sleepy(), batch_size=4, shuffle=True, num_workers=own)
     for epoch in range(int(sys.argv[1])):
         for x, y in loader:
             loss = nn.functional.cross_entropy(net(x), y)
@@ -90,13 +92,13 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("kind", ["pure", "draws"])
+@pytest.mark.parametrize("kind", ["pure", "draws", "workers"])
 def test_every_bit_of_a_training_is_as_it_was(kind, script, in_the_folder):
-    path, epochs = script(SLEEPY), 8
+    path, epochs = script(SLEEPY), {"pure": 8}.get(kind, 4)
     told, tried = under_auto([path, epochs, kind, "auto.pt"], in_the_folder)
     plainly(path, epochs, kind, "plain.pt")
     auto, plain = torch.load("auto.pt", weights_only=True), torch.load("plain.pt", weights_only=True)
-    assert auto["steps"] == plain["steps"] == 320
+    assert auto["steps"] == plain["steps"] == 40 * epochs
     assert same(auto["net"], plain["net"])
     assert torch.equal(auto["draw"], plain["draw"]), "what comes after the training"
     with_workers = [line for line in tried if (line["result"]["outcomes"].get("workers") or {}).get("state") == "applied"]
@@ -110,7 +112,7 @@ def test_every_bit_of_a_training_is_as_it_was(kind, script, in_the_folder):
 
 
 def test_the_restoration_specimen_is_as_it_was(in_the_folder):
-    command = [EXAMPLES / "restoration.py", "--small", "--train-size", "320", "--epochs", "4"]
+    command = [EXAMPLES / "restoration.py", "--small", "--batch-size", "4", "--train-size", "560", "--epochs", "1"]
     _, tried = under_auto([*command, "--out", "auto"], in_the_folder)
     assert any((line["result"]["outcomes"].get("workers") or {}).get("state") == "applied" for line in tried)
     plainly(*command, "--out", "plain")
