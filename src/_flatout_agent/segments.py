@@ -201,24 +201,11 @@ class SegmentsCourse(TrialCourse):
         self._steps = 0
 
     def _answer(self, driver: Driver, status: str) -> None:
-        began, ended = self._mark, Mark(driver)
-        assert began is not None
-        phases = {
-            name: (ended.totals[index] - began.totals[index]) / 1e9
-            for index, name in enumerate(PHASES)
-            if name in TRAINING_PHASES and name != "compile"
-        }
-        steps = ended.steps - began.steps
+        assert self._mark is not None
         result = {
             "id": self._segment["id"],
             "status": status,
-            "samples": ended.samples - began.samples or steps,
-            "seconds": (ended.spent - began.spent) / 1e9,
-            "steps": steps,
-            "phases": phases,
-            "outcomes": self._seen(driver),
-            "classes": driver.board.numerics(),
-            "build_s": (ended.totals[COMPILE] - self._build) / 1e9,
+            **timed(driver, self._mark, self._build, self._outcomes),
             "epoch_ended": self._epoch_ended,
             **self._books.told(driver.scene.device_type, self._replay.bytes_on(driver.scene.device_type)),
         }
@@ -234,13 +221,10 @@ class SegmentsCourse(TrialCourse):
             "samples": supply.samples or supply.steps,
             "seconds": supply.spent / 1e9,
             "steps": supply.steps,
-            "outcomes": self._seen(driver),
+            "outcomes": seen(driver, self._outcomes),
             "classes": driver.board.numerics(),
         }
         write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
-
-    def _seen(self, driver: Driver) -> dict[str, Any]:
-        return {**told(self._outcomes), **told(driver.board.proofs())}
 
     def _refuse(self, code: str) -> None:
         result = {"id": self._segment["id"], "status": "refused", "code": code}
@@ -271,6 +255,31 @@ class SegmentsCourse(TrialCourse):
 def _has_optimizer(torch: Any) -> bool:
     # By type: `isinstance` would wake lazy proxies.
     return any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects())
+
+
+def seen(driver: Driver, outcomes: dict[str, Any]) -> dict[str, Any]:
+    """What became of each knob, with its proof where there is one by now."""
+    return {**told(outcomes), **told(driver.board.proofs())}
+
+
+def timed(driver: Driver, began: Mark, build: int, outcomes: dict[str, Any]) -> dict[str, Any]:
+    """What was done since `began`, and what became of each knob."""
+    ended = Mark(driver)
+    phases = {
+        name: (ended.totals[index] - began.totals[index]) / 1e9
+        for index, name in enumerate(PHASES)
+        if name in TRAINING_PHASES and name != "compile"
+    }
+    steps = ended.steps - began.steps
+    return {
+        "samples": ended.samples - began.samples or steps,
+        "seconds": (ended.spent - began.spent) / 1e9,
+        "steps": steps,
+        "phases": phases,
+        "outcomes": seen(driver, outcomes),
+        "classes": driver.board.numerics(),
+        "build_s": (ended.totals[COMPILE] - build) / 1e9,
+    }
 
 
 def len_of(loader: Any) -> int | None:

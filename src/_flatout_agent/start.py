@@ -59,12 +59,13 @@ class Agent:
             raise
         if self.wants_deep:
             self._look_deep(torch)
-        if any(self.wanted.get(name) for name in ("knobs", "segments", "parity")):
+        if any(self.wanted.get(name) for name in ("knobs", "segments", "parity", "auto")):
             self._drive(torch)
 
     def _drive(self, torch: ModuleType) -> None:
         """Put knobs on: a profile's, or those that the front asks for in its trials."""
         from _flatout_agent import drive
+        from _flatout_agent.auto import AutoCourse
         from _flatout_agent.parity import ParityCourse
         from _flatout_agent.profile import ProfileCourse
         from _flatout_agent.segments import SegmentsCourse
@@ -82,6 +83,8 @@ class Agent:
             knobs = dict(self.wanted["parity"].get("knobs") or {})
         elif self.wanted.get("segments"):
             course = SegmentsCourse(torch, self.run_dir, self.memory_fraction)
+        elif self.wanted.get("auto"):
+            course = AutoCourse(self.run_dir, knobs)
         else:
             made_for = self.wanted.get("profile_made_for")
             course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for)

@@ -28,6 +28,7 @@ COMMANDS = {
         "--pin-memory",
         "--no-pin-memory",
         "--knob",
+        "--auto",
         "--bisect",
         "--deep",
         "--json",

@@ -23,6 +23,7 @@ FRONT = {
     "batch-given-by-you",
     "batch-is-the-scripts",
     "batch-not-seen",
+    "not-exact-here",
     "batches-do-not-add-up",
     "other-batch-seen",
     "ended-before",

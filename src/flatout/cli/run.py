@@ -23,7 +23,9 @@ from flatout.launch.run import Finished, Wanted, run_observed, run_plain
 from flatout.launch.settings import check_flags, settle
 
 if TYPE_CHECKING:
+    from flatout.measure.auto import AutoTuning
     from flatout.measure.model import Summary
+    from flatout.tune.auto import AutoTuner
 
 
 @make_command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 @option("--gpu-id", metavar="ID", help="gpu-id")
 @option("--gpu-memory-fraction", type=float, metavar="SHARE", help="gpu-memory-fraction")
 @knob_options
+@option("--auto", is_flag=True, help="run-auto")
 @option("--bisect", is_flag=True, help="run-bisect")
 @option("--deep", is_flag=True, help="run-deep")
 @option("--json", "as_json", is_flag=True, help="run-json")
@@ -43,6 +46,7 @@ def command(
     python: str | None,
     gpu_id: str | None,
     gpu_memory_fraction: float | None,
+    auto: bool,
     bisect: bool,
     deep: bool,
     as_json: bool,
@@ -58,8 +62,8 @@ def command(
         sys.exit(child.end_like(run_plain(line, os.environ)))
     words = words_of(context)
     asked = asked_knobs(knob_flags)
-    observing = {"--deep": deep, "--bisect": bisect, "--gpu-memory-fraction": gpu_memory_fraction is not None}
-    check_flags(asked, [flag for flag, given in observing.items() if given])
+    observing = {"--auto": auto, "--deep": deep, "--bisect": bisect, "--gpu-memory-fraction": gpu_memory_fraction is not None}
+    check_flags(asked, _given(observing))
     environ = {**os.environ, **_asked_device(gpu_id, words)}
     if asked.safe:
         sys.exit(child.end_like(run_plain(line, environ)))
@@ -69,23 +73,30 @@ def command(
         raise UsageError("error.bisect-without-knobs")
     for sentence in knob_sentences(settings, words):
         _say(sentence)
-    wanted = Wanted(memory_fraction=gpu_memory_fraction, deep=deep, settings=settings)
+    wanted = Wanted(memory_fraction=gpu_memory_fraction, deep=deep, auto=auto, settings=settings)
+    tuner = _tuner(words) if auto else None
     with child.Ending() as ending:
         try:
-            finished = run_observed(line, environ, SystemClock(), wanted, ending.hold)
+            finished = run_observed(line, environ, SystemClock(), wanted, ending.hold, tuner.beside if tuner else None)
         except folder.NoPlaceForRecordsError as error:
             _say(words("error.runs-unobserved", detail=error.params["detail"]))
             if settings.values:
                 _say(words("error.runs-without-knobs"))
             sys.exit(child.end_like(run_plain(line, environ)))
         try:
-            _tell(finished, path, words, as_json, quiet)
+            _tell(finished, path, words, (as_json, quiet), tuner)
         except (Exception, SystemExit) as error:
             # Our own trouble at the end never changes how the script ended; rich exits where nobody reads any more.
             _say(words("error.no-summary", detail=f"{type(error).__name__}: {error}"))
     if bisect:
         _bisect(finished, wanted, environ, words)
     sys.exit(child.end_like(finished.returncode))
+
+
+def _given(observing: Mapping[str, bool]) -> list[str]:
+    if observing["--auto"] and observing["--deep"]:  # the deep look slows some steps on purpose
+        raise UsageError("error.flags-contradict", one="--auto", other="--deep")
+    return [flag for flag, given in observing.items() if given]
 
 
 def _say(sentence: str) -> None:
@@ -117,7 +128,20 @@ def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:
     return chosen.exports
 
 
-def _tell(finished: Finished, python: str, words: Words, as_json: bool, quiet: bool) -> None:
+def _tuner(words: Words) -> AutoTuner:
+    from flatout.machine import host
+    from flatout.tune.auto import AutoTuner
+
+    def done(auto: AutoTuning) -> None:
+        from flatout.report import run_auto
+
+        _say(run_auto.summary(auto, words))
+
+    usable = host.processor().usable
+    return AutoTuner(SystemClock(), usable if isinstance(usable, float) else 1.0, done)
+
+
+def _tell(finished: Finished, python: str, words: Words, how: tuple[bool, bool], tuner: AutoTuner | None) -> None:
     # Imported here: the script was not to wait for them.
     from flatout.doctor import after_run
     from flatout.machine import facts
@@ -126,7 +150,9 @@ def _tell(finished: Finished, python: str, words: Words, as_json: bool, quiet: b
     from flatout.report import run as report
     from flatout.report.terminal import show
 
+    as_json, quiet = how
     summary = summarise(finished, facts.machine(interpreter.describe(python)))
+    summary.auto = tuner.told() if tuner is not None else None
     found = after_run.findings(summary)
     summary.findings = [findings_report.finding_json(finding) for finding in found]
     path = Path(finished.folder) / "summary.json"

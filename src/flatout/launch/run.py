@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +42,12 @@ class Wanted(Struct, kw_only=True):
 
     memory_fraction: float | None = None
     deep: bool = False
+    auto: bool = False
     settings: Settings = field(default_factory=Settings)
 
     def job(self, place: Path, started: float) -> dict[str, Any]:
-        job = wire.new_job(str(place), started, self.memory_fraction, deep=self.deep, knobs=self.settings.for_the_agent)
+        knobs = self.settings.for_the_agent
+        job = wire.new_job(str(place), started, self.memory_fraction, deep=self.deep, knobs=knobs, auto=self.auto)
         # Said even where it is False: the agent checks unless it is told otherwise.
         if "knobs" not in job:
             return job
@@ -62,8 +66,9 @@ def run_observed(
     clock: Clock,
     wanted: Wanted | None = None,
     ended: Callable[[], None] = lambda: None,
+    beside: Callable[[Path], AbstractContextManager[object]] | None = None,
 ) -> Finished:
-    """`ended` is called the moment the child is gone, before anything is read or written."""
+    """`ended` is called the moment the child is gone, before anything is read or written; `beside` goes with it until then."""
     started = clock.wall()
     run_id, place = folder.new_run(Path.cwd(), started)
     wanted = wanted or Wanted()
@@ -72,7 +77,7 @@ def run_observed(
     watcher = Watcher()
     # The wall clock is for dates and may be set meanwhile; what took how long is told by the other one.
     began = clock.monotonic()
-    returncode = child.run(command, environment.injected(environ, job), watcher)
+    returncode = child.run(command, environment.injected(environ, job), _both(watcher, beside(place) if beside else None))
     wall_s = clock.monotonic() - began
     ended()
     return Finished(
@@ -89,6 +94,12 @@ def run_observed(
         deep=wanted.deep,
         settings=wanted.settings,
     )
+
+
+@contextlib.contextmanager
+def _both(one: AbstractContextManager[object], other: AbstractContextManager[object] | None) -> Iterator[None]:
+    with one, other or contextlib.nullcontext():
+        yield
 
 
 def _shown(place: Path) -> str:

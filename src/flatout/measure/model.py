@@ -10,6 +10,7 @@ from flatout.knobs.model import KnobUse
 from flatout.machine.deep_look import DeepLook
 from flatout.machine.model import Machine
 from flatout.machine.run_look import DeviceLook, DeviceMix, GpuChange, HostStrain, LoaderUse, Losses, OutOfMemory
+from flatout.measure.auto import AutoTuning
 
 NOT_REPORTED = Missing("not-reported")
 
@@ -62,6 +63,7 @@ class Summary(Record):
     device_mix: DeviceMix | None = None
     knobs: list[KnobUse] = field(default_factory=list)  # that were wanted, and what came of each
     deep: DeepLook | None = None  # where it was asked for
+    auto: AutoTuning | None = None  # where it was asked for
 
     @property
     def training_s(self) -> float:

@@ -58,6 +58,7 @@ def batch_size(course: Course) -> Steps[None]:
         memory_limit=plan.memory_limit,
         headroom=plan.headroom,
     )
+    before, kept = course.batch, course.whole.get("batch_size")
     _tell(course, policy, [])
     probes = yield from _hot_probes(course, policy)
     if probes is None:
@@ -65,6 +66,8 @@ def batch_size(course: Course) -> Steps[None]:
     if probes:
         _tell(course, policy, probes)
         yield from _take(course, offer, policy, probes)
+    if before is not None and kept is not None and course.whole.get("batch_size") == kept:
+        course.batch = before  # asked again after other knobs, with the same answer: its proof is the first one's
     course.trying = []
 
 

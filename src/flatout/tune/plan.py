@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from flatout.base.records import replace
 from flatout.knobs.catalogue import KNOBS
 from flatout.knobs.model import Knob, Numerics, Switch
 from flatout.tune.batch_line import BatchLine
@@ -36,6 +37,18 @@ ON_A_CPU = {
 }
 LEAST = {"exact": 0, "resampled": 1, "tolerance": 2, "training": 3}
 
+
+# What `run --auto` tries, where it is exact for the script.
+EXACT_KNOBS = {
+    "workers": (),
+    "persistent_workers": ("on",),
+    "prefetch_factor": ("4",),
+    "pin_memory": ("on",),
+    "non_blocking": ("on",),
+    "device_prefetch": ("on",),
+    "gc_policy": ("on",),
+}
+ON_A_CARD = ("pin_memory", "non_blocking", "device_prefetch")
 
 HEADROOM, HEADROOM_WINDOWS = 0.08, 0.15  # Windows spills into the host's memory instead of failing, and is slow then
 MOST_BATCH = 65536
@@ -71,6 +84,22 @@ def make(
         timed_s=0.5,
         warm_steps=4 if on_gpu else 3,
         **limits,
+    )
+
+
+def make_exact(ready: Mapping[str, Any], usable_cores: float, **limits: float) -> Plan:
+    """For a real training: only what the agent found to be exact for it."""
+    by_name = {knob.name: knob for knob in KNOBS}
+    found = ready.get("numerics") or {}
+    names = [name for name in EXACT_KNOBS if name in found and (ready.get("device") == "cuda" or name not in ON_A_CARD)]
+    return Plan(
+        offers=[
+            replace(_offer(by_name[name], list(EXACT_KNOBS[name]), ready), numerics=Numerics(found[name])) for name in names
+        ],
+        allow=Numerics.EXACT,
+        worker_cap=max(1, int(usable_cores)),
+        workers=int(ready.get("workers") or 0),
+        **limits,  # type: ignore[arg-type]
     )
 
 

@@ -5,7 +5,7 @@ It holds no clock and no files. The same results give the same next segment, so 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flatout.base.errors import RecordError
 from flatout.base.records import Missing, replace
@@ -33,17 +33,21 @@ from flatout.tune.progress import progress_of
 from flatout.tune.trial import Trial
 from flatout.tune.whole import drop_each_once, last_comparison, revive, spare_time, take_all_back
 
+Way = Callable[[Course], Steps[Finished]]
+
 
 class Search:
     """Keeps its place between calls; given other results than before, it begins again from the plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, way: Way | None = None) -> None:
+        """`way` leads from the first segment to the end; without one it is the whole search."""
         self._plan = plan
+        self._way = way or _whole_course
         self._begin()
 
     def _begin(self) -> None:
         self._course = Course(self._plan)
-        self._steps = _whole_course(self._course)
+        self._steps = self._way(self._course)
         self._taken: list[SegmentResult] = []
         self._now: Segment | Finished = next(self._steps)
 
@@ -65,6 +69,10 @@ class Search:
         return self._now
 
     @property
+    def plan(self) -> Plan:
+        return self._plan
+
+    @property
     def decisions(self) -> list[Decision]:
         return list(self._course.decisions.values())
 
@@ -77,9 +85,14 @@ class Search:
 
 
 def _whole_course(course: Course) -> Steps[Finished]:
+    return (yield from ended(course, _improve))
+
+
+def ended(course: Course, improve: Callable[[Course], Steps[None]]) -> Steps[Finished]:
+    """The plain speed, what improves it, and what the whole is worth."""
     try:
         yield from baseline(course)
-        yield from _improve(course)
+        yield from improve(course)
         trial = yield from last_comparison(course)
     except StandingBrokenError as broken:
         return _finish(course, None, Ending.BASELINE_FAILS, "fault", {"status": broken.status.value})

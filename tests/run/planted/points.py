@@ -150,6 +150,7 @@ NOT_HOOKS = {
 # Parts with tests of their own for what they do when they fail.
 ELSEWHERE = {
     "apply": "knobs: tests/apply",
+    "auto": "knobs on a running script: called by Driver.stepped",
     "books": "trials: called by Driver.stepped",
     "compose": "trials: called by Driver.stepped",
     "deep": "the deep look: tests/deep",
