@@ -65,6 +65,9 @@ class SegmentsCourse(Course):
             "loaders": loaders,
             "workers": max((getattr(loader, "num_workers", 0) for loader in driver.scene.loaders), default=0),
             "batch_size": next((getattr(loader, "batch_size", None) for loader in driver.scene.loaders), None),
+            "autocast": driver.scene.autocast_seen,
+            "compiled": driver.scene.compiled_seen,
+            **_first_loader(driver.scene.loaders),
             "numerics": numerics,
             "early": told(driver.early),
         }
@@ -217,6 +220,12 @@ def len_of(loader: Any) -> int | None:
         return len(loader)
     except Exception:
         return None
+
+
+def _first_loader(loaders: list[Any]) -> dict[str, Any]:
+    """How the script itself has set up what it loads with: whether a key of its configuration has an effect is seen here."""
+    names = ("pin_memory", "persistent_workers", "prefetch_factor")
+    return {name: next((getattr(loader, name, None) for loader in loaders), None) for name in names}
 
 
 def _hot_kinds() -> dict[str, Any]:

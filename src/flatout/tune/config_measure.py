@@ -1,0 +1,132 @@
+"""Knobs that were kept, as keys of a configuration; and the file itself measured, because a key is not the knob."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from flatout.base.records import Missing
+from flatout.knobs import config_keys
+from flatout.measure.statistics import Pair, compare
+from flatout.tune.config_model import Change, How, State, Verification, Wish
+from flatout.tune.model import Decision, Finished, Mode, Plan, Segment, SegmentResult, Values
+from flatout.tune.schedule import a_first, timed_steps, warm_steps
+
+PLACEHOLDER = "{config}"
+PAIRS = 4
+TIMED_S = 1.0
+FEWEST_STEPS = 3
+MOST_SOURCES = 200
+LARGEST_SOURCE = 1 << 20
+
+# In this order: what needs workers comes after them.
+WRITTEN = ("use_amp", "compile_model", "batch_size", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
+TRUTHS = {"on": True, "off": False}
+
+
+def wishes_of(end: Finished) -> list[Wish]:
+    """What the search kept and a configuration can say."""
+    found = []
+    for name in WRITTEN:
+        knob = config_keys.BY_NAME[name].knob
+        if knob in end.profile:
+            decision = next((one for one in end.decisions if one.knob == knob and one.value == end.profile[knob]), None)
+            found.append(_wish(name, end.profile[knob], decision))
+    return found
+
+
+def _wish(key: str, value: str, decision: Decision | None) -> Wish:
+    meant: bool | int | str = int(value) if value.isdigit() else TRUTHS.get(value, value)
+    ratio = None if decision is None or isinstance(decision.ratio, Missing) else decision.ratio
+    if ratio is None:
+        return Wish(key=key, value=meant, code="kept", how=How.MEASURED)
+    return Wish(key=key, value=meant, code="kept-gain", params={"gain": round((ratio - 1) * 100, 1)}, how=How.MEASURED)
+
+
+def remaining(profile: Values, changes: Sequence[Change]) -> Values:
+    """Kept knobs that the file does not say: they stay in the profile."""
+    said = {config_keys.BY_NAME[one.key].knob for one in changes if one.state in (State.CHANGED, State.INSERTED)}
+    return {knob: value for knob, value in profile.items() if knob not in said}
+
+
+def sources_of(script: Path | None) -> list[str]:
+    """The script and what lies around it: which names it reads can only be told from there."""
+    if script is None:
+        return []
+    texts = []
+    for path in [script, *sorted(script.parent.rglob("*.py"))[:MOST_SOURCES]]:
+        try:
+            if path.stat().st_size <= LARGEST_SOURCE:
+                texts.append(path.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            continue
+    return texts
+
+
+def unread(ready: Mapping[str, Any], changes: Iterable[Change]) -> list[str]:
+    """Keys that were changed without any effect in the running script: it does not read them, or means something else."""
+    signs: dict[str, Callable[[Any], bool]] = {
+        "use_amp": lambda after: ready.get("autocast") is not (after not in (False, "no", "32", 32)),
+        "compile_model": lambda after: ready.get("compiled") is not (after is not False),
+        "batch_size": lambda after: ready.get("batch_size") not in (after, None),
+        "num_workers": lambda after: ready.get("workers") != after,
+        "pin_memory": lambda after: ready.get("pin_memory") is not bool(after),
+        "persistent_workers": lambda after: ready.get("persistent_workers") is not bool(after),
+        "prefetch_factor": lambda after: ready.get("prefetch_factor") != after,
+    }
+    changed = [one for one in changes if one.state in (State.CHANGED, State.INSERTED) and one.key in signs]
+    return [one.key for one in changed if signs[one.key](one.after)]
+
+
+Told = Callable[[int, int], None]  # which pair, of how many
+
+
+class Arm(Protocol):
+    """`Trials` of one file."""
+
+    def look(self) -> dict[str, Any] | None: ...
+    def carry_out(self, segment: Segment) -> SegmentResult: ...
+    def stop(self) -> None: ...
+
+
+def verify(old: Arm, new: Arm, workers: Mapping[str, int], noise: float | Missing, told: Told) -> Verification:
+    """The two files in turn, each time in a fresh child where the arm changes, with no knob on either."""
+    plans = {name: Plan(offers=[], workers=count) for name, count in workers.items()}
+    arms = {"old": old, "new": new}
+    pairs: list[Pair] = []
+    rates: dict[str, list[float]] = {"old": [], "new": []}
+    number = 0
+    for pair in range(PAIRS):
+        old_first = a_first(pair, restarting=True)
+        seen: dict[str, float] = {}
+        for name in ("old", "new") if old_first else ("new", "old"):
+            told(number // 2 + 1, PAIRS)
+            arms["new" if name == "old" else "old"].stop()
+            number += 1
+            result = arms[name].carry_out(segment(number, plans[name]))
+            if result.fault or isinstance(result.rate, Missing) or result.steps < FEWEST_STEPS:
+                return Verification(done=False, code=f"{name}-fails" if result.fault else "too-short")
+            seen[name] = result.rate
+        for name, rate in seen.items():
+            rates[name].append(rate)
+        pairs.append(Pair(seen["old"], seen["new"], old_first))
+    mean = {name: sum(found) / len(found) for name, found in rates.items()}
+    comparison = compare(pairs, noise, (PAIRS,))
+    return Verification(done=True, comparison=comparison, old_rate=mean["old"], new_rate=mean["new"])
+
+
+def segment(number: int, plan: Plan) -> Segment:
+    """A plain one from the script's own loader; long enough that the batches which lay ready are gone."""
+    unknown = Missing("not-measured")
+    return Segment(
+        id=number,
+        knobs={},
+        warm_steps=warm_steps(plan, {}, Mode.REAL, unknown),
+        timed_s=TIMED_S,
+        timed_steps=timed_steps(plan, {}, Mode.REAL, unknown),
+        mode=Mode.REAL,
+        restart=False,
+        stage="final",
+        trying=[],
+    )
