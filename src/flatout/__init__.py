@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flatout._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr__` below finds them
+    from flatout.api.configuration import auto_optimize_config
     from flatout.api.diagnosis import (
         CUDAStatus,
         DeviceSelectionResult,
@@ -32,9 +33,11 @@ __all__ = [
     "HardwareStatus",
     "PyTorchStatus",
     "__version__",
+    "auto_optimize_config",
 ]
 
 _HOMES = dict.fromkeys((name for name in __all__ if name != "__version__"), "flatout.api.diagnosis")
+_HOMES["auto_optimize_config"] = "flatout.api.configuration"
 
 
 def __getattr__(name: str) -> Any:

@@ -39,6 +39,15 @@ COMMANDS = {
         "--dry-run",
         "--no-sandbox",
         "--no-parity",
+        "--config",
+        "--output",
+        "-o",
+        "--force",
+        "--key",
+        "--no-insert",
+        "--preset",
+        "--card",
+        "--explore",
         "--json",
         "--help",
     },
@@ -72,6 +81,7 @@ def test_exported_names():
         "HardwareStatus",
         "PyTorchStatus",
         "__version__",
+        "auto_optimize_config",
     ]
     for name in flatout.__all__:
         assert getattr(flatout, name) is not None

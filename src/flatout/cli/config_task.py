@@ -48,9 +48,7 @@ class ConfigTask:
         self.words = screen.words
         self.configuration = config_file.read(Path(asked["config"]))
         self.source = self.configuration.path
-        self.own = config_find.own_keys(_pairs(asked["key"]))
-        for name in self.own:
-            config_find.find(self.configuration, name, self.own)
+        self.own = config_find.own_keys(self.configuration, _pairs(asked["key"]))
         self._script = list(script)
         self._explore = [config_explore.asked(text) for text in asked["explore"]]
         if script:
@@ -154,7 +152,6 @@ class ConfigTask:
                 new = arm_of(path)
                 self.screen.hint(self.words("config.looking"))
                 seen = new.look()
-                new.stop()
                 if seen is None:
                     return applied, Verification(done=False, code="new-fails", said=_last_line(new.said), unread=unread)
                 ignored = config_measure.unread(seen, applied.changes)
@@ -163,7 +160,7 @@ class ConfigTask:
                     old = arm_of(self.source)
                     found = config_measure.verify(old, new, workers, end.noise, self._told)
                     found.unread = unread
-                    if found.done and not self.asked["no_parity"]:
+                    if _may_be_written(found) and not self.asked["no_parity"]:
                         self._compare_learning(old, new, applied, found)
                     return applied, found
             unread += ignored
@@ -190,12 +187,17 @@ class ConfigTask:
     @contextlib.contextmanager
     def _beside(self, folder: Path, text: str) -> Iterator[Path]:
         """A temporary configuration where the real one will lie: scripts read paths relative to it."""
-        if not os.access(folder, os.W_OK):
-            folder = Path(tempfile.gettempdir())
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{self.source.stem}-", suffix=self.source.suffix) as file:
-            file.write(self.configuration.bytes_of(text))
-            file.flush()
-            yield Path(file.name)
+        begins, ends = f".{self.source.stem}-", self.source.suffix
+        try:
+            descriptor, name = tempfile.mkstemp(prefix=begins, suffix=ends, dir=folder)
+        except OSError:
+            descriptor, name = tempfile.mkstemp(prefix=begins, suffix=ends)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self.configuration.bytes_of(text))
+            yield Path(name)
+        finally:
+            Path(name).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _arms(self, place: Path) -> Iterator[Callable[[Path], Trials]]:

@@ -78,7 +78,7 @@ KEYS: tuple[Key, ...] = (
         kind=Kind.SWITCH,
         knob="pin_memory",
         numerics=Numerics.EXACT,
-        beside=("num_workers",),
+        beside=("num_workers", "batch_size"),
     ),
     Key(
         name="persistent_workers",
@@ -86,7 +86,7 @@ KEYS: tuple[Key, ...] = (
         kind=Kind.SWITCH,
         knob="persistent_workers",
         numerics=Numerics.RESAMPLED,
-        beside=("num_workers",),
+        beside=("num_workers", "batch_size"),
     ),
     Key(
         name="prefetch_factor",
@@ -94,7 +94,7 @@ KEYS: tuple[Key, ...] = (
         kind=Kind.NUMBER,
         knob="prefetch_factor",
         numerics=Numerics.EXACT,
-        beside=("num_workers",),
+        beside=("num_workers", "batch_size"),
     ),
     Key(name="base_channels"),
     Key(name="num_blocks"),

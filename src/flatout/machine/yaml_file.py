@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,8 +33,9 @@ def read(text: str) -> tuple[Any, dict[Path, int]] | Missing:
     Anchors can make a file contain itself, or a thousand times the same: what was walked once is not walked again.
     """
     try:
-        value = YAML(typ="safe", pure=True).load(text)
-        root = YAML(typ="safe", pure=True).compose(text)
+        with _quietly():
+            value = YAML(typ="safe", pure=True).load(text)
+            root = YAML(typ="safe", pure=True).compose(text)
     except (YAMLError, ValueError, RecursionError) as error:
         return Missing("syntax-error", str(error).splitlines()[0] if str(error) else type(error).__name__)
     lines: dict[Path, int] = {}
@@ -57,7 +60,8 @@ def _walk(node: Node | None, path: Path, lines: dict[Path, int], been: set[int])
 def tree(text: str) -> Tree | Missing:
     """The values, and where each of them stands; or why there are none."""
     try:
-        value = YAML(typ="safe", pure=True).load(text)
+        with _quietly():
+            value = YAML(typ="safe", pure=True).load(text)
         entries = _Composer(text).entries
     except DuplicateKeyError as error:
         return Missing("duplicate-key", _where(error))
@@ -67,6 +71,14 @@ def tree(text: str) -> Tree | Missing:
         several = "another document" in str(error)
         return Missing("several-documents" if several else "syntax-error", _where(error))
     return Tree(value=value, entries=entries)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """It warns of `1e-4` under %YAML 1.1: the file is the user's, and stays as it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _where(error: Exception) -> str:

@@ -21,7 +21,7 @@ def render(outcome: ConfigOutcome, words: Words) -> RenderableType:
     if outcome.how is How.ESTIMATED:
         parts.append(Text(ground(outcome, words)))
     if outcome.changes:
-        parts.append(table(outcome, words))
+        parts += [Text(words("config.title", source=outcome.source), style="bold"), table(outcome, words)]
     if outcome.how is How.ESTIMATED:
         parts.append(Text(words("config.estimated", source=outcome.source, placeholder=PLACEHOLDER), style="yellow"))
     else:
@@ -51,7 +51,7 @@ def ground(outcome: ConfigOutcome, words: Words) -> str:
 
 
 def table(outcome: ConfigOutcome, words: Words) -> Table:
-    rows = Table(title=words("config.title", source=outcome.source), title_justify="left", box=None, padding=(0, 1))
+    rows = Table(box=None, padding=(0, 1))
     for name in ("key", "before", "after", "how", "why"):
         rows.add_column(words(f"config.{name}"), overflow="fold", no_wrap=name == "how")
     for change in outcome.changes:
@@ -83,15 +83,15 @@ def verification(found: Verification, words: Words) -> str:
     return words(f"config.verified-{answer}", **figures, **bounds)
 
 
-def explored(found: Explored, words: Words) -> Table:
-    rows = Table(title=words("config.explore-title", name=found.path), title_justify="left", box=None, padding=(0, 1))
+def explored(found: Explored, words: Words) -> RenderableType:
+    rows = Table(box=None, padding=(0, 1))
     for name in ("value", "rate", "share", "memory"):
         rows.add_column(words(f"config.explore-{name}"), justify="left" if name == "value" else "right")
     now = next((one.rate for one in found.readings if one.current), Missing("not-measured"))
     for reading in found.readings:
         value = words("config.explore-now", value=reading.value) if reading.current else reading.value
         rows.add_row(Text(value), *(Text(cell) for cell in _cells(reading, now, found.memory_total, words)))
-    return rows
+    return Group(Text(words("config.explore-title", name=found.path), style="bold"), rows)
 
 
 def _cells(reading: Reading, now: float | Missing, total: int | Missing, words: Words) -> tuple[str, str, str]:

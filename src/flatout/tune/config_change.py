@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flatout.base.records import Struct
-from flatout.knobs.config_keys import BY_NAME, Key, Kind
+from flatout.knobs.config_keys import BY_NAME, Key, Kind, plain
 from flatout.machine.config_tree import ALIAS, Entry, Path, Tree
 from flatout.tune import config_find, config_splice
 from flatout.tune.config_file import Configuration
@@ -121,7 +121,9 @@ def _insertion(configuration: Configuration, wish: Wish, found: Found, own: Mapp
         if wish.value not in ("bf16", "fp16", "default", True):
             return None
         written = "true"  # a mode of compiling has no switch of its own
-    edits = (config_splice.inserted(configuration, entry, name, written) for entry in beside)
+    taken = {entry.path[:-1] for entry in configuration.tree.entries if plain(entry.path[-1]) in found.key.names}
+    free = [entry for entry in beside if entry.path[:-1] not in taken]  # a list may stand there under this name
+    edits = (config_splice.inserted(configuration, entry, name, written) for entry in free)
     return next((edit for edit in edits if edit is not None), None)
 
 

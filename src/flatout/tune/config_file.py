@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,23 +60,24 @@ def parsed(path: Path, text: str) -> Configuration:
         raise UsageError(f"config-error.{tree.reason}", path=str(path), detail=tree.detail)
     if not isinstance(tree.value, dict):
         raise UsageError("config-error.no-mapping", path=str(path))
-    for count, _ in enumerate(_walk(tree.value, ())):
-        if count > MOST_VALUES:
-            raise UsageError("config-error.repeats", path=str(path))
+    try:
+        too_much = any(count > MOST_VALUES for count, _ in enumerate(_walk(tree.value, ())))
+    except RecursionError:
+        too_much = True
+    if too_much:
+        raise UsageError("config-error.repeats", path=str(path))
     return Configuration(path=path, json=is_json, bom=bom, text=text, tree=tree)
 
 
 def _walk(value: Any, above: tuple[int, ...]) -> Iterator[None]:
-    """One for every value, those that aliases repeat each time; without end where a mapping contains itself."""
+    """One for every value, those that aliases repeat each time. What contains itself has no end."""
     yield
-    if len(above) > 200:
+    if not isinstance(value, dict | list):
         return
-    if isinstance(value, dict):
-        for inner in value.values():
-            yield from _walk(inner, (*above, id(value)))
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _walk(inner, (*above, id(value)))
+    if id(value) in above:
+        raise RecursionError
+    for inner in value.values() if isinstance(value, dict) else value:
+        yield from _walk(inner, (*above, id(value)))
 
 
 def as_the_script_reads(configuration: Configuration, tree: Tree) -> dict[str, Any]:
@@ -122,6 +124,11 @@ def check_target(source: Path, target: Path, may_replace: bool) -> None:
             raise UsageError("config-error.target-source", path=str(target))
         if not may_replace:
             raise UsageError("config-error.target-exists", path=str(target))
+    try:
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise UsageError("error.cannot-write", path=str(target), detail=error.strerror or str(error)) from error
     if (target.suffix.lower() == ".json") != (source.suffix.lower() == ".json"):
         raise UsageError("config-error.target-format", path=str(target), suffix=source.suffix)
 

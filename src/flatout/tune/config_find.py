@@ -26,23 +26,23 @@ class Found(Struct, frozen=True, kw_only=True):
     several: tuple[str, ...] = ()
 
 
-def own_keys(written: Mapping[str, str] | None) -> dict[str, Path]:
-    """`{"batch_size": "train.bs"}`: what the user calls a known key."""
+def own_keys(configuration: Configuration, written: Mapping[str, str] | None) -> dict[str, Path]:
+    """`{"batch_size": "train.bs"}`: what the user calls a known key, as its place in the file."""
     found: dict[str, Path] = {}
-    for name, path in (written or {}).items():
-        if name not in config_keys.BY_NAME or not path.strip("."):
+    for name, place in (written or {}).items():
+        if name not in config_keys.BY_NAME or not place:
             raise UsageError("config-error.key", name=name, known=", ".join(config_keys.BY_NAME))
-        found[name] = tuple(path.strip(".").split("."))
+        entry = next((one for one in configuration.tree.entries if ".".join(one.path) == place), None)
+        if entry is None:
+            raise UsageError("config-error.key-missing", path=str(configuration.path), place=place)
+        found[name] = entry.path
     return found
 
 
 def find(configuration: Configuration, name: str, own: Mapping[str, Path]) -> Found:
     key = config_keys.BY_NAME[name]
     if name in own:
-        entry = configuration.tree.at(own[name])
-        if entry is None:
-            raise UsageError("config-error.key-missing", path=str(configuration.path), place=".".join(own[name]))
-        return Found(key=key, entry=entry, path=entry.path)
+        return Found(key=key, entry=configuration.tree.at(own[name]), path=own[name])
     return one_of(configuration, key)
 
 
@@ -91,8 +91,7 @@ def explored(configuration: Configuration, name: str, own: Mapping[str, Path]) -
         found = find(configuration, name, own)
         if found.entry is not None:
             return found.entry
-    path = tuple(name.split("."))
-    places = [entry for entry in configuration.tree.entries if entry.key_start >= 0 and entry.path[-len(path) :] == path]
+    places = [one for one in configuration.tree.entries if one.key_start >= 0 and f".{'.'.join(one.path)}".endswith(f".{name}")]
     if len(places) != 1:
         raise UsageError("config-error.explore-key", place=name, path=str(configuration.path), count=len(places))
     return places[0]

@@ -40,7 +40,8 @@ def replaced(configuration: Configuration, entry: Entry, written: str) -> Edit |
 def inserted(configuration: Configuration, beside: Entry, name: str, written: str) -> Edit | None:
     """A new key right below (or behind) one that stands in the same mapping; None where that is no single line."""
     text = configuration.text
-    if beside.key_start < 0 or beside.shared or beside.quote in ("|", ">") or "\n" in text[beside.key_start : beside.end]:
+    last = beside.end if beside.start < beside.end else text.find(":", beside.key_end) + 1  # of `key:` alone, the colon
+    if beside.key_start < 0 or beside.shared or beside.quote in ("|", ">") or LINE_END.search(text, beside.key_start, last):
         return None
     path = (*beside.path[:-1], name)
     begin = _line_start(text, beside.key_start)
@@ -48,14 +49,13 @@ def inserted(configuration: Configuration, beside: Entry, name: str, written: st
     if beside.flow:
         key = f'"{name}"' if configuration.json or text[beside.key_start] == '"' else name
         behind = f",{_line_end_before(text, begin)}{text[begin : beside.key_start]}" if alone and begin else ", "
-        return Edit(start=beside.end, end=beside.end, text=f"{behind}{key}: {written}", path=path, inserted=True)
+        return Edit(start=last, end=last, text=f"{behind}{key}: {written}", path=path, inserted=True)
     indent = text[begin : beside.key_start]
     if not alone:
         if indent.strip(" -"):
             return None
         indent = " " * len(indent)  # the first key of a list's item: `- num_workers: 4`
-    after = beside.end if beside.start < beside.end else text.find(":", beside.key_end) + 1
-    match = LINE_END.search(text, after)
+    match = LINE_END.search(text, last)
     end = _line_end_before(text, begin) or (LINE_END.search(text) or [""])[0] or "\n"
     if match is None:
         return Edit(start=len(text), end=len(text), text=f"{end}{indent}{name}: {written}", path=path, inserted=True)
