@@ -355,3 +355,17 @@ def test_every_word_that_is_asked_for_is_there():
     ends = ["verified-faster", "verified-same", "verified-unknown", "verified-slower", "unverified-nothing-changed",
             "unverified-new-fails", "unverified-old-fails", "unverified-too-short", "unverified-parity"]  # fmt: skip
     assert all(f"config.{end}" in known for end in ends)
+
+
+@pytest.mark.parametrize("page", ["configurations.md", "configurations.zh.md"])
+def test_the_table_in_the_docs_is_what_is_derived(page):
+    text = (EXAMPLES.parent / "docs" / page).read_text(encoding="utf-8")
+    yes, no = ("是", "否") if ".zh." in page else ("yes", "no")
+    for name in ("RTX 4050", "RTX 4070", "RTX 4080", "RTX 4090", "RTX 5090", "GTX 1080"):
+        facts = MachineFacts(**config_ground._named(name), cores=16.0, triton=True)
+        wanted = {preset: {one.key: one.value for one in config_estimate.wishes(facts, preset)} for preset in PRESETS}
+        usual, careful = (config_estimate.ground(facts, preset) for preset in ("balanced", "lightweight"))
+        compiled = yes if wanted["high_performance"]["compile_model"] else no
+        row = f"| {facts.card} | {facts.capability} | {usual.memory_gib:g} | {wanted['balanced']['use_amp']} | {compiled} |"
+        assert f"{row} {usual.memory_usable_gib:g} / {careful.memory_usable_gib:g} |" in text
+    assert [wanted[preset]["num_workers"] for preset in PRESETS] == [15, 10, 5]
