@@ -1,6 +1,8 @@
 """A configuration tuned with a real script that reads it; the comparison of two files and the exploring, in pieces."""
 
+import contextlib
 import hashlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -191,3 +193,93 @@ def test_exploring_goes_up_and_down_and_stops_at_what_fails():
     ]  # fmt: skip
     assert readings[0].memory_peak == 1 << 30
     assert config_explore.asked("a=1, 2,,2") == ("a", ["1", "2"])
+
+
+# -- the end of a search, with a real file and arms that are told ----------------------------------------------------------
+
+
+class Learning(Told):
+    """Trials that also train: the losses of each seed."""
+
+    said = "Traceback\nValueError: no such key\n"
+
+    def __init__(self, rate, loss=1.0, **more):
+        super().__init__(rate, **more)
+        self.loss = loss
+
+    def curve(self, knobs, steps, seed):
+        assert knobs == {}
+        return [self.loss * (2.0 - step / steps + 0.001 * (seed + step % 3)) for step in range(steps)]
+
+
+READS = "cfg['use_amp'], cfg['num_workers'], cfg['pin_memory']"
+
+
+@pytest.fixture
+def concluded(tmp_path, script, monkeypatch):
+    """What becomes of a file after a search that kept bf16 and four workers."""
+    source = tmp_path / "x_config.yaml"
+    source.write_text("# mine\nnum_workers: 0\nuse_amp: off  # later\nlr: 1e-3\n", encoding="utf-8")
+    path = script(READS, "main.py")
+    monkeypatch.chdir(tmp_path)
+
+    def conclude(old, new, **more):
+        from flatout.base.words import Words
+        from flatout.cli import tune
+        from flatout.cli.config_task import ConfigTask
+
+        (tmp_path / "x_gpu_optimized.yaml").unlink(missing_ok=True)
+        (tmp_path / "flatout.toml").unlink(missing_ok=True)
+        asked = {"config": "x_config.yaml", "output": None, "force": False, "key": (), "no_insert": False, "preset": None,
+                 "card": None, "explore": (), "python": None, "no_sandbox": True, "no_parity": False, "as_json": False,
+                 "dry_run": False, "gpu_memory_fraction": None, **more}  # fmt: skip
+        said = io.StringIO()
+        task = ConfigTask(["main.py", "--config", "{config}"], asked, tune.Screen(said, Words("en")))
+        arms = {"x_config.yaml": old}
+
+        @contextlib.contextmanager
+        def told(place):
+            yield lambda path: arms.get(path.name, new)
+
+        monkeypatch.setattr(task, "_arms", told)
+        end = finished(workers="4", precision="bf16", tf32="on")
+        code = task.conclude(end, {"workers": 0}, tmp_path, ["python", str(path)], asked, task.screen)
+        target, profile = tmp_path / "x_gpu_optimized.yaml", tmp_path / "flatout.toml"
+        texts = [one.read_text(encoding="utf-8") if one.exists() else None for one in (target, profile)]
+        assert not [one for one in tmp_path.iterdir() if one.name.startswith(".x")], "a temporary file was left"
+        return code, *texts, said.getvalue()
+
+    return conclude
+
+
+GOOD = {"workers": 4, "autocast": True}
+
+
+def test_a_file_that_is_faster_is_written_and_only_the_rest_goes_to_the_profile(concluded):
+    code, text, profile, said = concluded(Learning(100.0), Learning(200.0, ready=GOOD))
+    assert (code, text) == (0, "# mine\nnum_workers: 4\nuse_amp: on  # later\nlr: 1e-3\n")
+    assert "tf32" in profile
+    assert "workers" not in profile.split("[provenance]")[0]
+    assert "2.0" in said
+
+
+def test_a_key_that_is_not_read_stays_as_it_was_and_its_knob_in_the_profile(concluded):
+    code, text, profile, said = concluded(Learning(100.0), Learning(200.0, ready={"workers": 4, "autocast": False}))
+    assert (code, text) == (0, "# mine\nnum_workers: 4\nuse_amp: off  # later\nlr: 1e-3\n")
+    assert 'precision = "bf16"' in profile
+    assert "no sign of reading use_amp" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (Learning(200.0), Learning(100.0, ready=GOOD), "is slower"),
+        (Learning(100.0), Learning(200.0, loss=1.5, ready=GOOD), "does not learn the same"),
+        (Learning(100.0), Learning(200.0, status=Status.CRASH, ready=GOOD), "does not get through"),
+    ],
+)
+def test_a_file_that_is_worse_is_not_written_and_nothing_is_lost(old, new, words, concluded):
+    code, text, profile, said = concluded(old, new)
+    assert (code, text) == (1, None)
+    assert words in said
+    assert all(name in profile for name in ("tf32", "precision", "workers"))

@@ -326,6 +326,8 @@ def test_a_linked_configuration_is_read_through_and_its_name_kept(tmp_path):
     assert b"\n" not in written.replace(b"\r\n", b"")
     with pytest.raises(ValueError, match=r"already there|已经存在"):
         flatout.auto_optimize_config(link, card="RTX 4090")
+    with pytest.raises(ValueError, match="exit 2"):  # the command has no place for the configuration
+        flatout.auto_optimize_config(link, tmp_path / "c.yaml", command=[sys.executable, "main.py"])
     again = flatout.auto_optimize_config(link, tmp_path / "b_gpu_optimized.yaml", card="GTX 1080")
     assert again["use_amp"] is False
 
