@@ -121,6 +121,11 @@ def test_the_place_that_feeds_the_training_is_meant():
         ("d: &d\n  num_workers: 0\ntrain:\n  <<: *d\n  lr: 1", "num_workers", 4,
          "d: &d\n  num_workers: 0\ntrain:\n  <<: *d\n  num_workers: 4\n  lr: 1"),
         ("- a\n", None, None, None),
+        ("use_amp: !!bool maybe\n", None, None, None),
+        ("a: {num_workers, b: 1}", "pin_memory", True, None),
+        ("a: {num_workers, b: 1}", "num_workers", 4, None),
+        (": num_workers: 0", "num_workers", 4, None),
+        ("16: {num_workers: 0}", "num_workers", 4, None),
     ],
 )  # fmt: skip
 def test_values_in_the_files_own_words(before, key, value, now):

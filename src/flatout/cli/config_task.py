@@ -23,7 +23,7 @@ from flatout.report import tune_config as report
 from flatout.tune import config_change, config_estimate, config_explore, config_file, config_find, config_ground, config_measure
 from flatout.tune.config_change import Applied
 from flatout.tune.config_measure import PLACEHOLDER
-from flatout.tune.config_model import ConfigOutcome, Explored, How, State, Verification
+from flatout.tune.config_model import ConfigOutcome, Explored, How, State, Verification, Wish
 from flatout.tune.model import Finished
 from flatout.tune.trials import Trials
 
@@ -94,7 +94,7 @@ class ConfigTask:
         self._tell(outcome, None)
         return 0
 
-    def _applied(self, wishes: Sequence[Any], naming: config_change.Naming) -> Applied:
+    def _applied(self, wishes: Sequence[Wish], naming: config_change.Naming) -> Applied:
         if self.asked["no_insert"]:
             naming = _nothing
         return config_change.apply(self.configuration, wishes, self.own, naming)
@@ -160,21 +160,29 @@ class ConfigTask:
                     old = arm_of(self.source)
                     found = config_measure.verify(old, new, workers, end.noise, self._told)
                     found.unread = unread
-                    if _may_be_written(found) and not self.asked["no_parity"]:
-                        self._compare_learning(old, new, applied, found)
+                    if _may_be_written(found) and not self.asked["no_parity"] and _rounds_differently(applied):
+                        with self._with_its_batch(wishes) as plain:
+                            self._compare_learning(old if plain == self.source else arm_of(plain), new, found)
                     return applied, found
             unread += ignored
             wishes = [wish for wish in wishes if wish.key not in ignored]
             applied = self._applied(wishes, naming)
         return applied, Verification(done=False, code="nothing-changed", unread=unread)
 
-    def _compare_learning(self, old: Trials, new: Trials, applied: Applied, found: Verification) -> None:
+    @contextlib.contextmanager
+    def _with_its_batch(self, wishes: Sequence[Wish]) -> Iterator[Path]:
+        """What the new file's losses can be compared with: the old one, and with the new batch size if that changed."""
+        batch = [wish for wish in wishes if wish.key == "batch_size"]
+        if not batch:
+            yield self.source
+            return
+        with self._beside(self.source.parent, self._applied(batch, _nothing).text) as path:
+            yield path
+
+    def _compare_learning(self, old: Trials, new: Trials, found: Verification) -> None:
         """The trials proved the knob; the script's own switch may mean something else (fp16 without scaling)."""
         from flatout.tune.parity import Gate
 
-        rounding = [one for one in applied.changes if one.numerics is Numerics.TOLERANCE and one.state in WRITTEN]
-        if not rounding:
-            return
         gate = Gate(
             lambda values, steps, seed: (new if values else old).curve({}, steps, seed),
             lambda what: self.screen.hint(self.words("tune.parity-running", what=what)),
@@ -258,6 +266,10 @@ def _last_line(text: str) -> str:
 
 def _nothing(key: Any) -> None:
     return None
+
+
+def _rounds_differently(applied: Applied) -> bool:
+    return any(one.numerics is Numerics.TOLERANCE and one.state in WRITTEN for one in applied.changes)
 
 
 def _may_be_written(found: Verification) -> bool:

@@ -96,6 +96,7 @@ KEYS: tuple[Key, ...] = (
         numerics=Numerics.EXACT,
         beside=("num_workers", "batch_size"),
     ),
+    Key(name="gpu_memory_fraction", aliases=("memory_fraction",)),
     Key(name="base_channels"),
     Key(name="num_blocks"),
     Key(name="patch_size"),

@@ -46,3 +46,15 @@ class Tree(Struct, kw_only=True):
     def inside(self, path: Path) -> list[Entry]:
         """The entries of one mapping or list, in their order."""
         return [entry for entry in self.entries if entry.path[:-1] == path]
+
+    def has(self, path: Path) -> bool:
+        """Whether the values have it under these very names: a key may be a number, or nothing at all."""
+        value = self.value
+        for part in path:
+            if isinstance(value, dict) and part in value:
+                value = value[part]
+            elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                return False
+        return True

@@ -24,6 +24,9 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from flatout.base.records import Missing
 from flatout.machine.config_tree import ALIAS, MAPPING, SCALAR, SEQUENCE, Entry, Path, Tree
 
+# A file can also make the reader itself stumble: `!!bool maybe` is a KeyError of its own.
+FAULTS = (YAMLError, ValueError, RecursionError, LookupError, TypeError, AttributeError, AssertionError)
+
 PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")  # anchor and tag stand before a value
 
 
@@ -36,7 +39,7 @@ def read(text: str) -> tuple[Any, dict[Path, int]] | Missing:
         with _quietly():
             value = YAML(typ="safe", pure=True).load(text)
             root = YAML(typ="safe", pure=True).compose(text)
-    except (YAMLError, ValueError, RecursionError) as error:
+    except FAULTS as error:
         return Missing("syntax-error", str(error).splitlines()[0] if str(error) else type(error).__name__)
     lines: dict[Path, int] = {}
     _walk(root, (), lines, set())
@@ -67,7 +70,7 @@ def tree(text: str) -> Tree | Missing:
         return Missing("duplicate-key", _where(error))
     except ConstructorError as error:
         return Missing("unsafe-tag" if "tag" in (error.problem or "") else "syntax-error", _where(error))
-    except (YAMLError, ValueError, RecursionError) as error:
+    except FAULTS as error:
         several = "another document" in str(error)
         return Missing("several-documents" if several else "syntax-error", _where(error))
     return Tree(value=value, entries=entries)

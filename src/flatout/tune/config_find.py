@@ -33,7 +33,7 @@ def own_keys(configuration: Configuration, written: Mapping[str, str] | None) ->
         if name not in config_keys.BY_NAME or not place:
             raise UsageError("config-error.key", name=name, known=", ".join(config_keys.BY_NAME))
         entry = next((one for one in configuration.tree.entries if ".".join(one.path) == place), None)
-        if entry is None:
+        if entry is None or not configuration.tree.has(entry.path):
             raise UsageError("config-error.key-missing", path=str(configuration.path), place=place)
         found[name] = entry.path
     return found
@@ -47,7 +47,7 @@ def find(configuration: Configuration, name: str, own: Mapping[str, Path]) -> Fo
 
 
 def one_of(configuration: Configuration, key: config_keys.Key) -> Found:
-    places = [entry for entry in configuration.tree.entries if _names(key, entry)]
+    places = [entry for entry in configuration.tree.entries if _names(key, entry) and configuration.tree.has(entry.path)]
     merged = _merged(configuration, key) if len(places) != 1 or places[0].shared else []
     best = _best([*(place.path for place in places), *merged])
     if len(best) != 1:
@@ -91,7 +91,8 @@ def explored(configuration: Configuration, name: str, own: Mapping[str, Path]) -
         found = find(configuration, name, own)
         if found.entry is not None:
             return found.entry
-    places = [one for one in configuration.tree.entries if one.key_start >= 0 and f".{'.'.join(one.path)}".endswith(f".{name}")]
-    if len(places) != 1:
+    tree = configuration.tree
+    places = [one for one in tree.entries if one.key_start >= 0 and f".{'.'.join(one.path)}".endswith(f".{name}")]
+    if len(places) != 1 or not tree.has(places[0].path):
         raise UsageError("config-error.explore-key", place=name, path=str(configuration.path), count=len(places))
     return places[0]

@@ -30,18 +30,18 @@ def replaced(configuration: Configuration, entry: Entry, written: str) -> Edit |
     if entry.shared or entry.kind not in (SCALAR, ALIAS) or entry.quote in ("|", ">") or entry.tag:
         return None
     if entry.start == entry.end:  # `key:` and nothing more: its place is right behind the colon
-        colon = configuration.text.find(":", entry.key_end)
-        if colon < 0 or configuration.text[entry.key_end : colon].strip():
-            return None
-        return Edit(start=colon + 1, end=colon + 1, text=f" {written}", path=entry.path)
+        place = _behind_colon(configuration.text, entry)
+        return None if place < 0 else Edit(start=place, end=place, text=f" {written}", path=entry.path)
     return Edit(start=entry.start, end=entry.end, text=written, path=entry.path)
 
 
 def inserted(configuration: Configuration, beside: Entry, name: str, written: str) -> Edit | None:
     """A new key right below (or behind) one that stands in the same mapping; None where that is no single line."""
     text = configuration.text
-    last = beside.end if beside.start < beside.end else text.find(":", beside.key_end) + 1  # of `key:` alone, the colon
-    if beside.key_start < 0 or beside.shared or beside.quote in ("|", ">") or LINE_END.search(text, beside.key_start, last):
+    last = beside.end if beside.start < beside.end else _behind_colon(text, beside)
+    if beside.key_start < 0 or last < 0 or beside.shared or beside.quote in ("|", ">"):
+        return None
+    if LINE_END.search(text, beside.key_start, last):
         return None
     path = (*beside.path[:-1], name)
     begin = _line_start(text, beside.key_start)
@@ -61,6 +61,12 @@ def inserted(configuration: Configuration, beside: Entry, name: str, written: st
         return Edit(start=len(text), end=len(text), text=f"{end}{indent}{name}: {written}", path=path, inserted=True)
     line = f"{indent}{name}: {written}{match[0]}"
     return Edit(start=match.end(), end=match.end(), text=line, path=path, inserted=True)
+
+
+def _behind_colon(text: str, entry: Entry) -> int:
+    """Where the value of `key:` alone would stand; -1 where not even a colon is there (`{key, other: 1}`)."""
+    colon = text.find(":", entry.key_end)
+    return -1 if colon < 0 or text[entry.key_end : colon].strip() else colon + 1
 
 
 def _line_start(text: str, at: int) -> int:
