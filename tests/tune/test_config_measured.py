@@ -166,6 +166,20 @@ def _change(key, state, after=None):
     return Change(key=key, path=key, state=state, after=after, how=How.MEASURED, code="kept", numerics=Numerics.EXACT)
 
 
+def test_the_scripts_own_sources_are_looked_into_and_nobody_elses(tmp_path):
+    for name, text in (
+        ("main.py", "a"),
+        ("data/loading.py", "b"),
+        (".venv/x.py", "c"),
+        ("lib/site-packages/y.py", "d"),
+        ("z.txt", "e"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert set(config_measure.sources_of(tmp_path / "main.py")) == {"a", "b"}
+    assert config_measure.sources_of(None) == []
+
+
 def test_a_key_without_effect_is_not_called_read():
     changes = [
         _change("use_amp", State.CHANGED, True),
@@ -260,6 +274,7 @@ def test_a_file_that_is_faster_is_written_and_only_the_rest_goes_to_the_profile(
     assert (code, text) == (0, "# mine\nnum_workers: 4\nuse_amp: on  # later\nlr: 1e-3\n")
     assert "tf32" in profile
     assert "workers" not in profile.split("[provenance]")[0]
+    assert "ratio" not in profile  # what was measured is the whole, and part of it stands in the file
     assert "2.0" in said
 
 

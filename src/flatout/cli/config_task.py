@@ -29,6 +29,7 @@ from flatout.tune.trials import Trials
 
 RECORD = "config.json"
 WRITTEN = (State.CHANGED, State.INSERTED)
+APART = Missing("not-measured")
 
 
 class Screen(Protocol):
@@ -135,7 +136,9 @@ class ConfigTask:
         )
         self._tell(outcome, place)
         if rest:
-            path = profiles.write_profile(records.replace(end, profile=rest), ready, line, SystemClock().wall())
+            # The gain that was measured is that of the whole, and part of the whole stands in the file now.
+            whole = end if rest == end.profile else records.replace(end, speedup=APART, lower=APART, upper=APART)
+            path = profiles.write_profile(records.replace(whole, profile=rest), ready, line, SystemClock().wall())
             key = "config.rest" if good else "config.rest-left"
             screen.say(self.words(key, knobs=", ".join(rest), path=str(path)))
         screen.say(self.words("tune.record", path=str(place / RECORD)))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +23,8 @@ TIMED_S = 1.0
 FEWEST_STEPS = 3
 MOST_SOURCES = 200
 LARGEST_SOURCE = 1 << 20
+DEEPEST, MOST_FOLDERS = 4, 500
+FOREIGN = re.compile(r"\..*|__pycache__|site-packages|node_modules|v?env.*|conda.*", re.I)
 
 # In this order: what needs workers comes after them.
 WRITTEN = ("use_amp", "compile_model", "batch_size", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
@@ -56,13 +61,23 @@ def sources_of(script: Path | None) -> list[str]:
     if script is None:
         return []
     texts = []
-    for path in [script, *sorted(script.parent.rglob("*.py"))[:MOST_SOURCES]]:
+    for path in itertools.islice(itertools.chain([script], _beside(script.parent)), MOST_SOURCES):
         try:
             if path.stat().st_size <= LARGEST_SOURCE:
                 texts.append(path.read_text(encoding="utf-8", errors="replace"))
         except OSError:
             continue
     return texts
+
+
+def _beside(folder: Path) -> Iterator[Path]:
+    """Other people's packages are not the script's own, and a home folder is large."""
+    for visited, (here, folders, files) in enumerate(os.walk(folder)):
+        deep = len(Path(here).relative_to(folder).parts) >= DEEPEST
+        folders[:] = [] if deep else sorted(name for name in folders if not FOREIGN.fullmatch(name))
+        yield from (Path(here, name) for name in sorted(files) if name.endswith(".py"))
+        if visited > MOST_FOLDERS:
+            return
 
 
 def unread(ready: Mapping[str, Any], changes: Iterable[Change]) -> list[str]:
