@@ -62,7 +62,7 @@ def test_what_the_trials_kept_stands_in_the_file_and_the_file_is_measured(flatou
     before = hashlib.sha256(source.read_bytes()).hexdigest()
     ended = flatout(
         "tune", "--config", "configs/small_config.yaml", "--budget", "45s", "--only", "workers", "--json", "--",
-        sys.executable, path, "--config", "{config}",
+        sys.executable, path, "--config", "{config}", timeout=285,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     record = json.loads(ended.stdout)

@@ -204,6 +204,9 @@ def test_the_cards_own_facts_come_from_the_driver(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(H200))
     facts = config_ground.facts({})
     assert (facts.card, facts.source, facts.capability) == ("NVIDIA H200", "nvml", "9.0")
+    assert config_ground.facts({"CUDA_VISIBLE_DEVICES": ""}).missing == "not-visible"
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    assert config_ground.facts({}).missing == "no-device"
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert config_ground.facts({}).missing == "nvml-package-missing"
     with pytest.raises(UsageError) as error:
@@ -356,6 +359,7 @@ def test_every_word_that_is_asked_for_is_there():
         assert key in known, key
     for code in re.findall(r'code="([a-z0-9-]+)"', (SOURCE / "tune/config_estimate.py").read_text(encoding="utf-8")):
         assert f"config-why.{code}" in known, code
+    assert {"missing.not-visible", "missing.no-device"} <= known.keys()
     reasons = ["by-cores", "by-host-memory", "by-windows", "by-most", "one-core", *config_estimate.LEFT_TO_MEASURING.values(),
                "several-places", "shared", "other-words", "nowhere", "kept", "kept-gain"]  # fmt: skip
     assert all(f"config-why.{code}" in known for code in reasons)

@@ -238,7 +238,7 @@ class ConfigTask:
             with contextlib.ExitStack() as stack:
                 paths = {value: stack.enter_context(self._beside(self.source.parent, text)) for value, text in texts.items()}
                 arm_of = stack.enter_context(self._arms(place))
-                current = next(iter(texts))
+                current = config_change.value_text(entry, self.configuration) or ""
                 readings = config_explore.measure(
                     list(texts),
                     current,
@@ -287,4 +287,4 @@ def _card_memory() -> int | Missing:
     from flatout.machine import nvml
 
     gpus = nvml.driver().gpus
-    return Missing("no-gpu") if isinstance(gpus, Missing) or not gpus else gpus[0].memory_total_bytes
+    return Missing("no-device") if isinstance(gpus, Missing) or not gpus else gpus[0].memory_total_bytes

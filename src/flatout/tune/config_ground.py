@@ -38,7 +38,9 @@ def _own(environ: Mapping[str, str]) -> dict[str, object]:
         return {"missing": driver.gpus.reason}
     choice = choose(driver.gpus, environment=environ)
     gpu = next((gpu for gpu in driver.gpus if gpu.index == choice.index), None)
-    return {"missing": "no-gpu"} if gpu is None else _of(gpu)
+    if gpu is None:
+        return {"missing": "not-visible" if driver.gpus else "no-device"}  # CUDA_VISIBLE_DEVICES may hide it
+    return _of(gpu)
 
 
 def _of(gpu: Gpu) -> dict[str, object]:
