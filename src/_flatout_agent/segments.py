@@ -94,6 +94,9 @@ class SegmentsCourse(TrialCourse):
             "shapes": driver.scene.shapes(),
             "samples": max((samples_of(loader) for loader in driver.scene.loaders), default=0),
             "memory_limit": self._books.limit(driver.scene.device_type, self._fraction),
+            "autocast": driver.scene.autocast_seen,
+            "compiled": driver.scene.compiled_seen,
+            **_first_loader(driver.scene.loaders),
             "numerics": numerics,
             "early": told(driver.early),
         }
@@ -294,6 +297,12 @@ def samples_of(loader: Any) -> int:
         return len(loader.dataset)
     except Exception:
         return 0
+
+
+def _first_loader(loaders: list[Any]) -> dict[str, Any]:
+    """How the script itself has set up what it loads with: whether a key of its configuration has an effect is seen here."""
+    names = ("pin_memory", "persistent_workers", "prefetch_factor")
+    return {name: next((getattr(loader, name, None) for loader in loaders), None) for name in names}
 
 
 def _hot_kinds() -> dict[str, Any]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
         UtilizationMetrics,
     )
     from flatout.api.batch_size import BatchSizeOptimizer, BatchSizeStatistics
+    from flatout.api.configuration import auto_optimize_config
     from flatout.api.data_loading import OptimizedDataLoader
     from flatout.api.diagnosis import (
         CUDAStatus,
@@ -63,6 +64,7 @@ __all__ = [
     "TrainingConfig",
     "UtilizationMetrics",
     "__version__",
+    "auto_optimize_config",
 ]
 
 # Where a name lives, if not in `flatout.api.diagnosis`.
@@ -84,6 +86,7 @@ _HOMES = {
     "PerformanceReport": "performance",
     "TrainingAccelerator": "accelerator",
     "TrainingConfig": "training_config",
+    "auto_optimize_config": "configuration",
 }
 
 

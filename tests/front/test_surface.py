@@ -52,6 +52,15 @@ COMMANDS = {
         "--dry-run",
         "--no-sandbox",
         "--no-parity",
+        "--config",
+        "--output",
+        "-o",
+        "--force",
+        "--key",
+        "--no-insert",
+        "--preset",
+        "--card",
+        "--explore",
         "--json",
         "--help",
     },
@@ -102,6 +111,7 @@ def test_exported_names():
         "TrainingConfig",
         "UtilizationMetrics",
         "__version__",
+        "auto_optimize_config",
     ]
     for name in flatout.__all__:
         if name in NEED_TORCH and importlib.util.find_spec("torch") is None:

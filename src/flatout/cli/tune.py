@@ -14,7 +14,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli import batch_flags
+from flatout.cli import batch_flags, tune_config
 from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
@@ -34,6 +34,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
 @make_command(name="tune", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@tune_config.options
 @option("--python", metavar="PATH", help="python")
 @option("--budget", default=BUDGET, metavar="TIME", help="tune-budget")
 @option("--steps-planned", type=int, metavar="N", help="tune-steps-planned")
@@ -47,10 +48,13 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @option("--no-sandbox", is_flag=True, help="tune-no-sandbox")
 @option("--no-parity", is_flag=True, help="tune-no-parity")
 @option("--json", "as_json", is_flag=True, help="json")
-@argument("script", nargs=-1, type=UNPROCESSED, required=True, metavar="SCRIPT [ARGS]...")
+@argument("script", nargs=-1, type=UNPROCESSED, metavar="SCRIPT [ARGS]...")
 @pass_context
 def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
-    words = words_of(context)
+    screen = Screen(sys.stderr, words_of(context))
+    task = tune_config.begin(script, asked, screen)
+    if task is not None and not script:
+        sys.exit(task.estimate())
     limits = {
         "budget_s": seconds_of(asked["budget"]),
         "steps_planned": asked["steps_planned"],
@@ -60,11 +64,13 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     }
     asked["batch_wanted"] = batch_flags.wanted(asked)
     path, _ = interpreter.choose(asked["python"], os.environ)
-    line = target.command_line(path, script)
+    line = target.command_line(path, task.command() if task else script)
     place = _place(asked["resume"], line)
-    screen = Screen(sys.stderr, words)
+    if task is not None and task.exploring:
+        sys.exit(task.explore(place))
+    asked["conclude"] = task.conclude if task else _conclude
     again = go_on_with(words_typed(context), script, place)
-    sys.exit(unharmed(lambda: _in_sandbox(line, place, limits, asked, screen), place, again, words, screen.say))
+    sys.exit(unharmed(lambda: _in_sandbox(line, place, limits, asked, screen), place, again, screen.words, screen.say))
 
 
 def _place(resumed: str | None, line: list[str]) -> Path:
@@ -209,7 +215,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     if end.profile and not asked["no_parity"]:
         end = _through_the_gate(end, trials, place, screen)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1))
-    return _conclude(end, ready, place, line, asked, screen)
+    concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
+    return concluded
 
 
 def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finished:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from flatout.base.errors import UsageError
+
+PYTHON = re.compile(r"pythonw?(\d+(\.\d+)*)?(\.exe)?", re.I)
 
 
 def command_line(python: str, words: Sequence[str]) -> list[str]:
@@ -19,6 +22,8 @@ def command_line(python: str, words: Sequence[str]) -> list[str]:
         return [python, *words]
     if first.startswith("-"):
         raise UsageError("error.unknown-option", option=first)
+    if rest and PYTHON.fullmatch(os.path.basename(first)) and os.path.dirname(first) and os.access(first, os.X_OK):
+        return [*words]  # `.venv/bin/python train.py`: an interpreter, no script
     if os.path.exists(first):
         return [python, *words]
     if os.path.dirname(first) or first.endswith(".py"):

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from flatout.base.records import Missing, Struct
+from flatout.knobs.config_keys import BY_NAME
+from flatout.machine.config_tree import Path
 from flatout.machine.model import ScriptLook
-from flatout.machine.yaml_file import Path
 
-WORKERS = ("num_workers", "dataloader_num_workers", "workers")
-PINNING = ("pin_memory", "dataloader_pin_memory")
-PRECISION = ("use_amp", "use_mixed_precision", "mixed_precision", "amp", "fp16", "bf16", "precision")
-DEVICES = ("device_id", "gpu_id", "device", "use_gpu")
+WORKERS = BY_NAME["num_workers"].names
+PINNING = BY_NAME["pin_memory"].names
+PRECISION = BY_NAME["use_amp"].names
+DEVICES = (*BY_NAME["device_id"].names, "use_gpu")
 
 # The loader that counts is the one that feeds the training.
 EVALUATION = re.compile(r"val|test|eval|infer|predict|dev_|_dev", re.I)

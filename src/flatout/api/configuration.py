@@ -1,0 +1,73 @@
+"""`auto_optimize_config`: a training's configuration in, an optimised one out, and its values as a dict."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flatout.base.errors import FlatoutError
+from flatout.base.words import Words, choose_language
+from flatout.tune import config_change, config_estimate, config_file, config_find, config_ground
+
+
+def auto_optimize_config(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
+    *,
+    command: Sequence[str] | None = None,
+    preset: str = config_estimate.USUAL,
+    card: str | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Write an optimised copy of a YAML or JSON configuration and return its values.
+
+    `target` is written over if it is there; without it the file gets its usual name (`x_config.yaml` gives
+    `x_gpu_optimized.yaml`), which must be free. The original is never changed.
+
+    Without `command` the values are estimates for this machine (or for `card`). With it, `["python", "main.py",
+    "--config", "{config}"]`, they are measured: `flatout tune` runs the script in trials and says on standard error
+    what it finds. `keys` tells what the file calls a known key: `{"batch_size": "train.bs"}`.
+    Raises ValueError with one sentence where something is wrong.
+    """
+    path = Path(source)
+    try:
+        if command is not None:
+            return _measured(path, target, command, keys)
+        return _estimated(path, target, preset, card, keys)
+    except FlatoutError as error:
+        raise ValueError(Words(choose_language(None))(error.key, **error.params)) from error
+
+
+def _estimated(
+    path: Path, target: str | os.PathLike[str] | None, preset: str, card: str | None, keys: Mapping[str, str] | None
+) -> dict[str, Any]:
+    configuration = config_file.read(path)
+    own = config_find.own_keys(configuration, keys)
+    place = Path(target) if target is not None else config_file.target_of(path)
+    config_file.check_target(path, place, may_replace=target is not None)
+    facts = config_ground.facts(os.environ, card, None if card else sys.executable)
+    naming = config_change.insertable(configuration.json)
+    applied = config_change.apply(configuration, config_estimate.wishes(facts, preset), own, naming)
+    config_file.write(configuration, place, applied.text)
+    return config_file.as_the_script_reads(configuration, applied.tree)
+
+
+def _measured(
+    path: Path, target: str | os.PathLike[str] | None, command: Sequence[str], keys: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """By the command itself, in a process of its own: a search belongs into no training's process."""
+    place = Path(target) if target is not None else config_file.target_of(path)
+    words = ["--config", str(path)]
+    if target is not None:
+        words += ["-o", str(target)]
+    words += [word for name, key in (keys or {}).items() for word in ("--key", f"{name}={key}")]
+    line = [sys.executable, "-m", "flatout", "tune", *words, "--", *command]
+    ended = subprocess.run(line, stdin=subprocess.DEVNULL, check=False)
+    if ended.returncode:
+        raise ValueError(f"flatout tune: exit {ended.returncode}")
+    configuration = config_file.read(place)
+    return config_file.as_the_script_reads(configuration, configuration.tree)

@@ -1,0 +1,290 @@
+"""`flatout tune --config FILE`: the optimised configuration, estimated without a command and measured with one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from flatout.base import records
+from flatout.base.clock import SystemClock
+from flatout.base.errors import UsageError
+from flatout.base.records import Missing
+from flatout.base.words import Words
+from flatout.knobs.model import Numerics
+from flatout.launch import interpreter, target
+from flatout.launch.sandbox import Sandbox, folders_of
+from flatout.measure.parity import Verdict
+from flatout.report import tune_config as report
+from flatout.tune import config_change, config_estimate, config_explore, config_file, config_find, config_ground, config_measure
+from flatout.tune.config_change import Applied
+from flatout.tune.config_measure import PLACEHOLDER
+from flatout.tune.config_model import ConfigOutcome, Explored, How, State, Verification, Wish
+from flatout.tune.model import Finished
+from flatout.tune.trials import Trials
+
+RECORD = "config.json"
+WRITTEN = (State.CHANGED, State.INSERTED)
+APART = Missing("not-measured")
+
+
+class Screen(Protocol):
+    words: Words
+
+    def say(self, sentence: str) -> None: ...
+    def hint(self, sentence: str) -> None: ...
+    def show(self, renderable: Any) -> None: ...
+
+
+class ConfigTask:
+    """One configuration: estimated, measured or explored."""
+
+    def __init__(self, script: Sequence[str], asked: Mapping[str, Any], screen: Screen) -> None:
+        self.asked = asked
+        self.screen = screen
+        self.words = screen.words
+        self.configuration = config_file.read(Path(asked["config"]))
+        self.source = self.configuration.path
+        self.own = config_find.own_keys(self.configuration, _pairs(asked["key"]))
+        self._script = list(script)
+        self._explore = [config_explore.asked(text) for text in asked["explore"]]
+        if script:
+            self._check_placeholder(script)
+        elif self._explore:
+            raise UsageError("config-error.explore-command", placeholder=PLACEHOLDER)
+        self.target = Path(asked["output"]) if asked["output"] else config_file.target_of(self.source)
+        if not self._explore:
+            config_file.check_target(self.source, self.target, bool(asked["output"] or asked["force"]))
+
+    def _check_placeholder(self, script: Sequence[str]) -> None:
+        count = sum(word.count(PLACEHOLDER) for word in script)
+        if count == 0:
+            raise UsageError("config-error.placeholder-missing", placeholder=PLACEHOLDER)
+        if count > 1:
+            raise UsageError("config-error.placeholder-twice", placeholder=PLACEHOLDER, count=count)
+
+    def command(self, path: Path | None = None) -> list[str]:
+        """The words of the command with a configuration in their place."""
+        return [word.replace(PLACEHOLDER, str(path or self.source)) for word in self._script]
+
+    @property
+    def exploring(self) -> bool:
+        return bool(self._explore)
+
+    # -- without a command ---------------------------------------------------------------------------------------
+
+    def estimate(self) -> int:
+        name = self.asked["preset"] or config_estimate.USUAL
+        config_estimate.preset_of(name)
+        python, _ = interpreter.choose(self.asked["python"], os.environ)
+        facts = config_ground.facts(os.environ, self.asked["card"], None if self.asked["card"] else python)
+        applied = self._applied(config_estimate.wishes(facts, name), config_change.insertable(self.configuration.json))
+        if not self.asked["dry_run"]:
+            config_file.write(self.configuration, self.target, applied.text)
+        outcome = ConfigOutcome(
+            source=str(self.source),
+            target=Missing("dry-run") if self.asked["dry_run"] else str(self.target),
+            how=How.ESTIMATED,
+            changes=applied.changes,
+            ground=config_estimate.ground(facts, name),
+        )
+        self._tell(outcome, None)
+        return 0
+
+    def _applied(self, wishes: Sequence[Wish], naming: config_change.Naming) -> Applied:
+        if self.asked["no_insert"]:
+            naming = _nothing
+        return config_change.apply(self.configuration, wishes, self.own, naming)
+
+    def _tell(self, outcome: ConfigOutcome, place: Path | None) -> None:
+        self.screen.show(report.render(outcome, self.words))
+        if place is not None:
+            records.write(place / RECORD, outcome)
+        if self.asked["as_json"]:
+            sys.stdout.write(records.encode(outcome).decode())
+
+    # -- with one ------------------------------------------------------------------------------------------------
+
+    def conclude(
+        self, end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Any
+    ) -> int:
+        """After the search: what was kept goes into the file as far as a key can say it, and the file is measured."""
+        from flatout.tune import outcome as profiles
+
+        records.write(place / "tune.json", end)
+        if end.ending in ("baseline-fails", "too-short"):
+            return 1
+        script = next((Path(word) for word in line[1:] if word.endswith(".py") and Path(word).is_file()), None)
+        naming = config_change.read_by(config_measure.sources_of(script))
+        applied, verification = self._verified(end, ready, place, naming)
+        good = _may_be_written(verification)
+        if good:
+            config_file.write(self.configuration, self.target, applied.text)
+        rest = config_measure.remaining(end.profile, applied.changes) if good else dict(end.profile)
+        outcome = ConfigOutcome(
+            source=str(self.source),
+            target=str(self.target) if good else Missing("not-written"),
+            how=How.MEASURED,
+            changes=applied.changes,
+            profile=rest,
+            verification=verification,
+            search=end,
+        )
+        self._tell(outcome, place)
+        if rest:
+            # The gain that was measured is that of the whole, and part of the whole stands in the file now.
+            whole = end if rest == end.profile else records.replace(end, speedup=APART, lower=APART, upper=APART)
+            path = profiles.write_profile(records.replace(whole, profile=rest), ready, line, SystemClock().wall())
+            key = "config.rest" if good else "config.rest-left"
+            screen.say(self.words(key, knobs=", ".join(rest), path=str(path)))
+        screen.say(self.words("tune.record", path=str(place / RECORD)))
+        return 0 if good else 1
+
+    def _verified(
+        self, end: Finished, ready: Mapping[str, Any], place: Path, naming: config_change.Naming
+    ) -> tuple[Applied, Verification]:
+        wishes = config_measure.wishes_of(end)
+        applied = self._applied(wishes, naming)
+        unread: list[str] = []
+        while any(change.state in WRITTEN for change in applied.changes):
+            with self._beside(self.target.parent, applied.text) as path, self._arms(place) as arm_of:
+                new = arm_of(path)
+                self.screen.hint(self.words("config.looking"))
+                seen = new.look()
+                if seen is None:
+                    return applied, Verification(done=False, code="new-fails", said=_last_line(new.said), unread=unread)
+                ignored = config_measure.unread(seen, applied.changes)
+                if not ignored:
+                    workers = {"old": int(ready.get("workers") or 0), "new": int(seen.get("workers") or 0)}
+                    old = arm_of(self.source)
+                    found = config_measure.verify(old, new, workers, end.noise, self._told)
+                    found.unread = unread
+                    if _may_be_written(found) and not self.asked["no_parity"] and _rounds_differently(applied):
+                        with self._with_its_batch(wishes) as plain:
+                            self._compare_learning(old if plain == self.source else arm_of(plain), new, found)
+                    return applied, found
+            unread += ignored
+            wishes = [wish for wish in wishes if wish.key not in ignored]
+            applied = self._applied(wishes, naming)
+        return applied, Verification(done=False, code="nothing-changed", unread=unread)
+
+    @contextlib.contextmanager
+    def _with_its_batch(self, wishes: Sequence[Wish]) -> Iterator[Path]:
+        """What the new file's losses can be compared with: the old one, and with the new batch size if that changed."""
+        batch = [wish for wish in wishes if wish.key == "batch_size"]
+        if not batch:
+            yield self.source
+            return
+        with self._beside(self.source.parent, self._applied(batch, _nothing).text) as path:
+            yield path
+
+    def _compare_learning(self, old: Trials, new: Trials, found: Verification) -> None:
+        """The trials proved the knob; the script's own switch may mean something else (fp16 without scaling)."""
+        from flatout.tune.parity import Gate
+
+        gate = Gate(
+            lambda values, steps, seed: (new if values else old).curve({}, steps, seed),
+            lambda what: self.screen.hint(self.words("tune.parity-running", what=what)),
+        )
+        found.parity = gate.check({"config": "new"})
+
+    def _told(self, pair: int, pairs: int) -> None:
+        self.screen.hint(self.words("config.verifying", pair=pair, pairs=pairs))
+
+    @contextlib.contextmanager
+    def _beside(self, folder: Path, text: str) -> Iterator[Path]:
+        """A temporary configuration where the real one will lie: scripts read paths relative to it."""
+        begins, ends = f".{self.source.stem}-", self.source.suffix
+        try:
+            descriptor, name = tempfile.mkstemp(prefix=begins, suffix=ends, dir=folder)
+        except OSError:
+            descriptor, name = tempfile.mkstemp(prefix=begins, suffix=ends)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self.configuration.bytes_of(text))
+            yield Path(name)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _arms(self, place: Path) -> Iterator[Callable[[Path], Trials]]:
+        """Trials of the command with this or that configuration, one child at a time, in one sandbox."""
+        python, _ = interpreter.choose(self.asked["python"], os.environ)
+        line = target.command_line(python, self.command())
+        folders = [] if self.asked["no_sandbox"] else folders_of(line[1:], Path.cwd())
+        with contextlib.ExitStack() as stack:
+            sandbox = stack.enter_context(Sandbox(folders))
+            if not sandbox.ready and not self.asked["no_sandbox"]:
+                raise UsageError("tune.no-sandbox", folders=", ".join(map(str, sandbox.folders)))
+
+            def arm_of(path: Path) -> Trials:
+                words = target.command_line(python, self.command(path))
+                fraction = self.asked["gpu_memory_fraction"]
+                return stack.enter_context(Trials(words, os.environ, sandbox, SystemClock(), place / "trials.log", fraction))
+
+            yield arm_of
+
+    # -- spare capacity --------------------------------------------------------------------------------------------
+
+    def explore(self, place: Path) -> int:
+        found = []
+        for name, values in self._explore:
+            entry = config_find.explored(self.configuration, name, self.own)
+            texts = config_explore.values_of(self.configuration, entry, values)
+            with contextlib.ExitStack() as stack:
+                paths = {value: stack.enter_context(self._beside(self.source.parent, text)) for value, text in texts.items()}
+                arm_of = stack.enter_context(self._arms(place))
+                current = config_change.value_text(entry, self.configuration) or ""
+                readings = config_explore.measure(
+                    list(texts),
+                    current,
+                    lambda value, paths=paths, arm_of=arm_of: arm_of(paths[value]),  # type: ignore[misc]
+                    lambda value, name=name: self.screen.hint(  # type: ignore[misc]
+                        self.words("config.explore-running", name=name, value=value)
+                    ),
+                )
+            one = Explored(key=name, path=".".join(entry.path), readings=readings, memory_total=_card_memory())
+            self.screen.show(report.explored(one, self.words))
+            found.append(one)
+        outcome = ConfigOutcome(
+            source=str(self.source), target=Missing("not-written"), how=How.MEASURED, changes=[], explored=found
+        )
+        records.write(place / RECORD, outcome)
+        if self.asked["as_json"]:
+            sys.stdout.write(records.encode(outcome).decode())
+        return 0 if any(reading.rates for one in found for reading in one.readings) else 1
+
+
+def _pairs(written: Sequence[str]) -> dict[str, str]:
+    return {name.strip(): path.strip() for name, _, path in (text.partition("=") for text in written)}
+
+
+def _last_line(text: str) -> str:
+    return next((one.strip() for one in reversed(text.splitlines()) if one.strip()), "")
+
+
+def _nothing(key: Any) -> None:
+    return None
+
+
+def _rounds_differently(applied: Applied) -> bool:
+    return any(one.numerics is Numerics.TOLERANCE and one.state in WRITTEN for one in applied.changes)
+
+
+def _may_be_written(found: Verification) -> bool:
+    if found.parity is not None and found.parity.verdict is not Verdict.PASS:
+        return False
+    if found.done and found.comparison is not None:
+        return found.comparison.answer != "slower"
+    return found.code in ("nothing-changed", "too-short")
+
+
+def _card_memory() -> int | Missing:
+    from flatout.machine import nvml
+
+    gpus = nvml.driver().gpus
+    return Missing("no-device") if isinstance(gpus, Missing) or not gpus else gpus[0].memory_total_bytes
