@@ -82,7 +82,8 @@ class AutoCourse(Course):
             self._mark = None
             self._warm_left = max(1, self._segment["warm_steps"])
         if self._mark is None:
-            self._warm_left -= 1
+            # Batches that lay ready before the switch came at no price: they warm nothing.
+            self._warm_left -= not driver.scene.handover.unsettled()
             if self._warm_left <= 0:
                 self._mark, self._steps = Mark(driver), 0
             return True
@@ -116,6 +117,13 @@ class AutoCourse(Course):
 
     def _take(self, driver: Driver, asked: dict[str, Any]) -> None:
         self._segment = asked
+        if asked.get("mode", "real") != "real" or asked.get("epochs"):
+            # Of a training that counts no batch is drawn, kept or given twice.
+            write_whole(
+                os.path.join(self._folder, answer_name(asked["id"])),
+                {"id": asked["id"], "status": "refused", "code": "real-run"},
+            )
+            return
         self._build = driver.tape.clock.totals[COMPILE]
         self._outcomes = self._set(driver, asked["knobs"])
         if asked.get("final"):

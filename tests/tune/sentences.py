@@ -36,6 +36,7 @@ SENTENCES = {
     "no-more-supply": "{knob}: more than {workers} give no more than {supply:.0f} samples/s",
     "input-is-the-wall": "{knob} {value}: input gives {supply:.0f} samples/s of {demand:.0f} that the device takes",
     "not-launch-bound": "{knob} {value}: not tried, the device is busy {busy:.0f} % of the time",
+    "only-in-tune": "{knob}: flatout tune can tell",
     "no-epochs": "{knob}: the loader has no epochs",
     "no-workers": "{knob}: not tried, there are no workers",
 }

@@ -37,6 +37,8 @@ def auto_course(course: Course) -> Steps[Finished]:
     """The whole search without what needs replayed batches, a fresh child or another rounding."""
     course.compute_mode = Mode.REAL
     course.input_matched = True
+    course.supply_tells = course.spans_epochs = False  # both would cost the training something: batches, or its time
+    course.demand_may_grow = False
     return (yield from ended(course, _improve))
 
 

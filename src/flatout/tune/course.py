@@ -86,6 +86,7 @@ class Course:
         self.ceilings = Ceilings()
         self.supplies: dict[int, float] = {}  # by number of workers, what the loader gives when nothing is computed
         self.supply_tells = True  # until a loader's supply turns out not to be measurable
+        self.spans_epochs = True  # segments may take whole epochs
         self.demand_may_grow = True  # until the compute side has had its knobs
         self.looked_at: Values | None = None  # what was kept when the ceilings were measured last
         self.wall = False  # the input side holds up all that could be won elsewhere

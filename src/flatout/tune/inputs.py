@@ -103,8 +103,8 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
     for value in offer.values:
         if course.whole.get(offer.knob) == value:
             continue
-        if course.plan.epoch_steps is None:
-            course.decide(offer, value, "no-epochs")
+        if not course.spans_epochs or course.plan.epoch_steps is None:
+            course.decide(offer, value, "no-epochs" if course.spans_epochs else "only-in-tune")
         else:
             yield from consider(course, offer, value, Mode.REAL, shape=Shape(epochs=EPOCHS))
 

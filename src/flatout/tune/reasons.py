@@ -41,6 +41,7 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "copy-hidden": (Verdict.SKIPPED, frozenset({"with_copy", "without_copy"})),
     "input-is-the-wall": (Verdict.SKIPPED, frozenset({"supply", "demand"})),
     "not-launch-bound": (Verdict.SKIPPED, frozenset({"busy"})),
+    "only-in-tune": (Verdict.SKIPPED, frozenset()),
     "no-epochs": (Verdict.SKIPPED, frozenset()),
     "no-workers": (Verdict.SKIPPED, frozenset()),
 }
