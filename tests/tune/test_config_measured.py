@@ -12,13 +12,14 @@ import pytest
 pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
 
+from flatout.base import records
 from flatout.base.records import Missing
 from flatout.knobs.model import Numerics
 from flatout.measure.statistics import Answer
 from flatout.tune import config_explore, config_measure
 from flatout.tune.config_file import parsed
 from flatout.tune.config_find import explored
-from flatout.tune.config_model import Change, How, State
+from flatout.tune.config_model import Change, ConfigOutcome, How, State
 from flatout.tune.model import Ceilings, Decision, Ending, Finished, Mode, SegmentResult, Status, Verdict
 
 # Loading sleeps, so that workers help on any machine. `use_amp` stands in the file, and the script does not read it.
@@ -269,13 +270,18 @@ def concluded(tmp_path, script, monkeypatch):
 GOOD = {"workers": 4, "autocast": True}
 
 
-def test_a_file_that_is_faster_is_written_and_only_the_rest_goes_to_the_profile(concluded):
+def test_a_file_that_is_faster_is_written_and_only_the_rest_goes_to_the_profile(concluded, tmp_path):
     code, text, profile, said = concluded(Learning(100.0), Learning(200.0, ready=GOOD))
     assert (code, text) == (0, "# mine\nnum_workers: 4\nuse_amp: on  # later\nlr: 1e-3\n")
     assert "tf32" in profile
     assert "workers" not in profile.split("[provenance]")[0]
     assert "ratio" not in profile  # what was measured is the whole, and part of it stands in the file
     assert "2.0" in said
+    record = records.read(tmp_path / "config.json", ConfigOutcome)
+    assert record.search.profile == {"workers": "4", "precision": "bf16", "tf32": "on"}
+    assert [(change.before, change.after) for change in record.changes] == [("off", "on"), (0, 4)]
+    assert record.verification.comparison.answer is Answer.FASTER
+    assert record.verification.parity is not None
 
 
 def test_a_key_that_is_not_read_stays_as_it_was_and_its_knob_in_the_profile(concluded):

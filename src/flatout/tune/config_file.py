@@ -141,5 +141,5 @@ def write(configuration: Configuration, target: Path, text: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as JSON writes it, for records and tables; what JSON cannot hold, as text."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    """A value for the table: as JSON writes it, words without quotes; what JSON cannot hold, as text."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
