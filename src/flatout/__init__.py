@@ -12,6 +12,14 @@ from flatout._version import __version__
 
 if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr__` below finds them
     from flatout.api.accelerator import TrainingAccelerator
+    from flatout.api.analyzer import (
+        ComparisonResult,
+        GPUPerformanceAnalyzer,
+        MemoryMetrics,
+        PerformanceMetrics,
+        UtilizationMetrics,
+    )
+    from flatout.api.batch_size import BatchSizeOptimizer, BatchSizeStatistics
     from flatout.api.data_loading import OptimizedDataLoader
     from flatout.api.diagnosis import (
         CUDAStatus,
@@ -30,28 +38,42 @@ if TYPE_CHECKING:  # for type checkers and editors only; at run time `__getattr_
 
 __all__ = [
     "AcceleratedConfig",
+    "BatchSizeOptimizer",
+    "BatchSizeStatistics",
     "CUDAStatus",
+    "ComparisonResult",
     "DeviceSelectionResult",
     "DriverStatus",
     "GPUDiagnosticReport",
     "GPUDiagnosticTool",
     "GPUOptimizer",
+    "GPUPerformanceAnalyzer",
     "GPUStatus",
     "HardwareStatus",
     "MemoryConfig",
+    "MemoryMetrics",
     "MixedPrecisionConfig",
     "OptimizedDataLoader",
     "OptimizedDevice",
+    "PerformanceMetrics",
     "PerformanceMonitor",
     "PerformanceReport",
     "PyTorchStatus",
     "TrainingAccelerator",
     "TrainingConfig",
+    "UtilizationMetrics",
     "__version__",
 ]
 
 # Where a name lives, if not in `flatout.api.diagnosis`.
 _HOMES = {
+    "BatchSizeOptimizer": "batch_size",
+    "BatchSizeStatistics": "batch_size",
+    "ComparisonResult": "analyzer",
+    "GPUPerformanceAnalyzer": "analyzer",
+    "MemoryMetrics": "analyzer",
+    "PerformanceMetrics": "analyzer",
+    "UtilizationMetrics": "analyzer",
     "AcceleratedConfig": "training_config",
     "GPUOptimizer": "optimizer",
     "MemoryConfig": "optimizer",

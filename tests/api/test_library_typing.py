@@ -8,6 +8,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE / "user_example.py"
+MEASURES = HERE / "user_measures.py"
 
 
 def test_a_users_file_passes_mypy_strict(tmp_path):
@@ -18,7 +19,7 @@ def test_a_users_file_passes_mypy_strict(tmp_path):
     # with torch's own types the same file passes as well, but that takes minutes.
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "pyproject.toml"]
     ended = subprocess.run(
-        [*command, str(EXAMPLE), str(wrong)], capture_output=True, text=True, check=False, cwd=HERE.parents[1]
+        [*command, str(EXAMPLE), str(MEASURES), str(wrong)], capture_output=True, text=True, check=False, cwd=HERE.parents[1]
     )
     faults = [line for line in ended.stdout.splitlines() if "error:" in line]
     assert [line.split(":")[1] for line in faults if "wrong.py" in line] == ["2", "3"], ended.stdout
@@ -29,6 +30,14 @@ def test_the_same_file_runs(tmp_path):
     from user_example import train
 
     assert train(str(tmp_path / "last.pt")).steps == 8
+
+
+def test_the_measurements_run():
+    from user_measures import arguments, measure, watch
+
+    assert measure(0.01).endswith("True")
+    assert arguments()["left out"] == ["workers", "pin_memory"]
+    assert "8 samples" in watch(1)[0]
 
 
 def test_the_loop_is_under_twelve_lines():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_nvml import RecordedNvml
 
 from flatout.api import advice, card_account, monitor, performance, refusals
 from flatout.api.monitor import PerformanceMonitor
@@ -18,60 +19,13 @@ from flatout.base import records
 from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES, Words
 from flatout.machine import nvml
-from flatout.machine.model import Facts, Gpu
+from flatout.machine.model import Gpu
 from flatout.machine.run_look import DeviceMemory, GpuChange, MemoryGrowth
-
-H200 = Path(__file__).resolve().parents[1] / "machines" / "h200.json"
-
-
-@pytest.fixture(scope="module")
-def recorded() -> Gpu:
-    return records.read(H200, Facts).driver.gpus[0]
-
-
-class RecordedNvml:
-    """The package pynvml at the door, answering with a recorded machine's figures; those in `now` have moved since."""
-
-    NVML_TEMPERATURE_GPU = NVML_CLOCK_SM = 0
-
-    class NVMLError(Exception):
-        value = 3
-
-    def __init__(self, card: Gpu) -> None:
-        self.card, self.now = card, {}
-
-    def __getattr__(self, name):
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
-        return lambda *_: self._answer(name)
-
-    def _answer(self, name):
-        card, now = self.card, self.now
-        total = card.memory_total_bytes
-        answers = {
-            "nvmlInit": None,
-            "nvmlShutdown": None,
-            "nvmlSystemGetDriverVersion": "580.159.04",
-            "nvmlDeviceGetCount": 1,
-            "nvmlDeviceGetHandleByIndex": 0,
-            "nvmlDeviceGetName": card.name,
-            "nvmlDeviceGetUUID": card.uuid,
-            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=total, free=total - now.get("used", 0)),
-            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=now.get("utilisation", card.utilisation)),
-            "nvmlDeviceGetTemperature": now.get("temperature", card.temperature_c),
-            "nvmlDeviceGetPowerUsage": now.get("power", card.power_draw_w) * 1000,
-            "nvmlDeviceGetClockInfo": card.sm_clock_mhz,
-            "nvmlDeviceGetMaxClockInfo": card.sm_clock_max_mhz,
-            "nvmlDeviceGetCurrentClocksEventReasons": now.get("events", 0),
-        }
-        if name not in answers:
-            raise self.NVMLError
-        return answers[name]
 
 
 @pytest.fixture
-def door(recorded, monkeypatch):
-    fake = RecordedNvml(recorded)
+def door(monkeypatch):
+    fake = RecordedNvml()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     return fake
 
@@ -88,12 +42,13 @@ def wait_for(condition, seconds=20.0):
         time.sleep(0.002)
 
 
-def test_the_report_is_what_the_driver_says(door, recorded):
+def test_the_report_is_what_the_driver_says(door):
+    recorded = door.card
     watching = PerformanceMonitor(0, every_s=0.005).start()
-    wait_for(lambda: watching._watcher.before)
+    wait_for(lambda: watching._card.watcher.before)
     door.now = {"utilisation": 91, "used": 40 << 30, "power": 655.5, "temperature": 66}
-    wait_for(lambda: watching._accounts.last and watching._accounts.last[0].utilisation == 91)
-    watching._accounts.__init__()  # only looks at work from here on
+    wait_for(lambda: watching._card.accounts.last and watching._card.accounts.last[0].utilisation == 91)
+    watching._card.accounts.forget()  # only looks at work from here on
     wait_for(lambda: isinstance(watching.report().utilisation, Spread) and watching.report().utilisation.looks >= 3)
     watching.step(32)
     report = watching.stop()
@@ -110,7 +65,7 @@ def test_the_report_is_what_the_driver_says(door, recorded):
     assert report.change.used
     assert (report.change.used_before_bytes, report.change.used_after_bytes) == (0, 40 << 30)
     assert (report.change.temperature_before_c, report.change.temperature_after_c) == (recorded.temperature_c, 66)
-    assert not watching._watcher._thread.is_alive()
+    assert not watching._card.watcher._thread.is_alive()
 
 
 figures = st.fixed_dictionaries(
@@ -161,9 +116,35 @@ def test_speed_is_counted_after_the_first_step(nobody):
     assert report.recent_samples_per_s == pytest.approx(20.0)
 
 
+def test_a_pause_is_none_of_the_trainings_speed(nobody):
+    watching = PerformanceMonitor("cpu")
+    # start, step, step, a pause of a hundred seconds, step; and a pause after which nothing comes
+    watching._clock = fake_clock([0.5, 1.0, 2.0, 2.0, 102.0, 103.0, 103.0, 203.0, 204.0])
+    watching.start()
+    watching.step(10)
+    watching.step(10)
+    with watching.paused():
+        pass
+    watching.step(10)
+    with watching.paused():
+        pass
+    report = watching.stop()
+    assert report.samples_per_s == pytest.approx(20 / 2.0)
+    assert report.recent_samples_per_s == pytest.approx(10.0)
+
+
+def test_a_step_before_the_start_starts_it(nobody):
+    watching = PerformanceMonitor("cpu")
+    watching.step(4)
+    watching.step(4)
+    report = watching.stop()
+    assert (report.steps, report.samples) == (2, 8)
+    assert report.samples_per_s > 0
+
+
 def test_without_a_gpu_it_says_what_is_missing(nobody):
     with PerformanceMonitor() as watching:
-        wait_for(lambda: watching._watcher.missing is not None)
+        wait_for(lambda: watching._card.watcher.missing is not None)
         watching.step(8, loss=1.5)
     report = watching.report()
     assert report.device == report.utilisation == report.power_w == report.memory_used_bytes
@@ -176,7 +157,7 @@ def test_without_a_gpu_it_says_what_is_missing(nobody):
         assert "None" not in text
         assert "Missing" not in text
     assert watching.advice() == []
-    assert PerformanceMonitor("cpu").start().stop().device == Missing("not-applicable", "cpu")
+    assert PerformanceMonitor("cpu").start().stop().device == Missing("on-cpu")
 
 
 def test_the_report_in_words(door):
@@ -307,13 +288,71 @@ def test_caches_are_cleared_only_when_asked_and_no_cure_is_claimed(nobody):
     assert "cures no leak" in advice.sentences(empty(cache_clears=1), seen_by(), Words("en"))[0]
 
 
+class CudaStandIn:
+    """torch's own books of a card that we lack: memory that a leak fills, four mebibytes a step."""
+
+    def __init__(self, uuid):
+        self.uuid, self.allocated = uuid.removeprefix("GPU-"), 1 << 30
+
+    def is_initialized(self):
+        return True
+
+    def current_device(self):
+        return 0
+
+    def device_count(self):
+        return 1
+
+    def memory_allocated(self, index):
+        self.allocated += 4 << 20
+        return self.allocated
+
+    def memory_reserved(self, index):
+        return self.allocated + (1 << 20)
+
+    max_memory_allocated = max_memory_reserved = memory_reserved
+
+    def memory_stats(self, index):
+        return {"num_alloc_retries": 0, "num_ooms": 0}
+
+    def get_device_properties(self, index):
+        return SimpleNamespace(uuid=self.uuid, total_memory=6 << 30)
+
+
+def test_a_leak_in_torchs_books_is_told_while_it_trains(door, monkeypatch):
+    cuda = CudaStandIn(door.card.uuid)
+    door.now = {"utilisation": 95}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, Tensor=float))
+    watching = PerformanceMonitor(every_s=0.0)
+    watching.start()
+    wait_for(lambda: watching._card.watcher.began.is_set())
+    for _ in range(100):
+        watching.step(4)
+    said = watching.advice()
+    report = watching.stop()
+    assert report.device == "NVIDIA H200"
+    assert report.growth.bytes_per_step == pytest.approx(4 << 20)
+    assert report.allocated_peak_bytes > 1 << 30
+    assert [sentence.split(":")[0] for sentence in said] == ["AP512"]
+    assert "4.0 MiB a step" in said[0]
+
+
+def test_a_report_is_plain_data_too(door):
+    watching = PerformanceMonitor(0, every_s=0.005).start()
+    wait_for(lambda: isinstance(watching.report().utilisation, Spread))
+    tree = json.loads(records.encode(watching.stop()))
+    assert tree["utilisation"].keys() == {"mean", "low", "high", "looks"}
+    assert tree["samples_per_s"]["reason"] == "too-few-steps"
+    assert tree["change"]["name"] == "NVIDIA H200"
+
+
 def test_a_card_is_found_by_what_the_variable_leaves_and_by_its_uuid():
     cards = [Gpu(index=place, name=f"card {place}", uuid=f"GPU-{place}aaa") for place in range(3)]
     assert card_account.card_of(cards, 0, environment={}).index == 0
     assert card_account.card_of(cards, 0, environment={"CUDA_VISIBLE_DEVICES": "2,0"}).index == 2
     assert card_account.card_of(cards, 1, environment={"CUDA_VISIBLE_DEVICES": "2"}) is None
     started = SimpleNamespace(
-        is_available=lambda: True, is_initialized=lambda: True, device_count=lambda: 1,
+        is_initialized=lambda: True, device_count=lambda: 1,
         get_device_properties=lambda place: SimpleNamespace(uuid="1aaa"),
     )  # fmt: skip
     assert card_account.card_of(cards, 0, torch=SimpleNamespace(cuda=started), environment={}).index == 1

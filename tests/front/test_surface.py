@@ -1,9 +1,16 @@
 """The public surface, frozen: changing a command, a flag, an exported name or a knob is a decision, made here."""
 
+import importlib.util
+
+import pytest
+
 import flatout
+from flatout.api import adapters
 from flatout.cli import main
 from flatout.cli.commandline import Context
 from flatout.knobs.catalogue import KNOBS
+
+NEED_TORCH = ("OptimizedDataLoader", "TrainingAccelerator")  # even to be looked at
 
 COMMANDS = {
     "doctor": {"--python", "--json", "--save", "--from", "--verbose", "-v", "--help"},
@@ -64,28 +71,50 @@ def test_commands_and_flags():
 def test_exported_names():
     assert flatout.__all__ == [
         "AcceleratedConfig",
+        "BatchSizeOptimizer",
+        "BatchSizeStatistics",
         "CUDAStatus",
+        "ComparisonResult",
         "DeviceSelectionResult",
         "DriverStatus",
         "GPUDiagnosticReport",
         "GPUDiagnosticTool",
         "GPUOptimizer",
+        "GPUPerformanceAnalyzer",
         "GPUStatus",
         "HardwareStatus",
         "MemoryConfig",
+        "MemoryMetrics",
         "MixedPrecisionConfig",
         "OptimizedDataLoader",
         "OptimizedDevice",
+        "PerformanceMetrics",
         "PerformanceMonitor",
         "PerformanceReport",
         "PyTorchStatus",
         "TrainingAccelerator",
         "TrainingConfig",
+        "UtilizationMetrics",
         "__version__",
     ]
     for name in flatout.__all__:
-        assert getattr(flatout, name) is not None
+        if name in NEED_TORCH and importlib.util.find_spec("torch") is None:
+            with pytest.raises(ImportError, match="needs PyTorch"):
+                getattr(flatout, name)
+        else:
+            assert getattr(flatout, name) is not None
     assert dir(flatout) == flatout.__all__
+
+
+def test_adapters():
+    assert adapters.__all__ == [
+        "Arguments",
+        "LeftOut",
+        "accelerate_arguments",
+        "lightning_arguments",
+        "loader_arguments",
+        "transformers_arguments",
+    ]
 
 
 def test_knobs():

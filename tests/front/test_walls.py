@@ -32,6 +32,9 @@ DOORS = {
     "pynvml": {"flatout.machine.nvml"},
     "psutil": {"flatout.machine.host"},
     "ruamel": {"flatout.machine.yaml_file"},
+    "lightning": {"flatout.api.adapters.lightning"},
+    "transformers": {"flatout.api.adapters.transformers"},
+    "accelerate": {"flatout.api.adapters.accelerate"},
     "typing_extensions": {"flatout.api.data_loading"},  # read by type checkers alone, which bring their own
 }
 

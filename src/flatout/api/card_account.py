@@ -45,6 +45,10 @@ class CardAccounts:
                 else:
                     self._figures.setdefault((gpu.index, name), _Figure()).add(value)
 
+    def forget(self) -> None:
+        """From here on anew: what came before was warm-up."""
+        self._figures, self._silent = {}, {}
+
     def spread(self, index: int, name: str) -> Spread | Missing:
         figure = self._figures.get((index, name))
         if figure is None:
@@ -67,7 +71,7 @@ def card_of(gpus: Sequence[Gpu], place: int, torch: Any = None, environment: Map
 
 def _uuid(torch: Any, place: int) -> str | None:
     # Not before CUDA has started: to ask would start it, and take memory from a program that may never use it.
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if torch is None or not torch.cuda.is_initialized():
         return None
     if place >= torch.cuda.device_count():
         return None

@@ -12,31 +12,24 @@ second torch's own books of memory and the loss are looked at; the card is looke
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from _flatout_agent.observe.losses import Losses as LossSampler
 from _flatout_agent.observe.memory_state import Thinned
 from flatout.api import advice, refusals
-from flatout.api.card_account import CardAccounts, card_of
 from flatout.api.performance import PerformanceReport
+from flatout.api.watched_card import WatchedCard, place_of
 from flatout.base.records import Missing
 from flatout.base.words import Words, choose_language
-from flatout.launch.watcher import Watcher
-from flatout.machine import nvml
-from flatout.machine.model import Gpu
-from flatout.machine.run_look import DeviceLook, DeviceMemory, GpuChange, Losses, Regime
-from flatout.machine.timed import Question
-from flatout.measure.gpu_state import compare
+from flatout.machine.run_look import GpuChange, Losses
 from flatout.measure.growth import grown
 
 EVERY_S = 1.0
-AFTER_LIMIT_S = 5.0
-
-NO_GPU = Missing("no-device")
 
 
 class PerformanceMonitor:
@@ -55,7 +48,7 @@ class PerformanceMonitor:
         clear_cache_above: float | None = None,
         language: str | None = None,
     ) -> None:
-        self._device = _place(device)
+        self._place = place_of(device)
         self._clear_above = None if clear_cache_above is None else refusals.share("clear_cache_above", clear_cache_above)
         self._every_s = every_s
         self._words = Words(choose_language(language))
@@ -63,15 +56,15 @@ class PerformanceMonitor:
         self._reset()
 
     def _reset(self) -> None:
-        self._accounts = CardAccounts()
-        self._watcher: Watcher | None = None
+        self._card = WatchedCard(self._place, self._every_s)
+        self._was_started = False
         self._began = self._ended = self._first = self._last = self._window_began = self._next = 0.0
         self._running = False
+        self._paused_at: float | None = None
         self._steps = self._samples = self._first_samples = self._window_samples = 0
         self._recent: float | Missing = Missing("too-few-steps")
         self._rates, self._memory, self._plain_losses = Thinned(), Thinned(), Thinned()
         self._loss_sampler: LossSampler | None = None
-        self._after: list[Gpu] | Missing = Missing("not-asked")
         self._cache_clears = 0
 
     # -- the loop's side -------------------------------------------------------------------------------------------
@@ -81,10 +74,9 @@ class PerformanceMonitor:
         if self._running:
             return self
         self._reset()
-        self._watcher = Watcher(told=self._accounts.add, every_s=self._every_s)
-        self._watcher.__enter__()
+        self._card.start()
         self._began = self._clock()
-        self._running = True
+        self._running = self._was_started = True
         return self
 
     def step(self, samples: int, loss: Any = None) -> None:
@@ -98,15 +90,34 @@ class PerformanceMonitor:
         if now >= self._next:
             self._look(now, samples, loss)
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around a validation or a checkpoint: the time inside does not count against the speed of the training."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def pause(self) -> None:
+        """Until `resume`; a second call changes nothing."""
+        if self._paused_at is None:
+            self._paused_at = self._clock()
+
+    def resume(self) -> None:
+        if self._paused_at is None:
+            return
+        gap, self._paused_at = self._clock() - self._paused_at, None
+        if self._first:
+            # All marks move on together: without a step after the pause nothing has changed.
+            self._first, self._last, self._window_began = self._first + gap, self._last + gap, self._window_began + gap
+
     def stop(self) -> PerformanceReport:
         """Ends the looking, compares the card with what it was before, and gives the report."""
         if self._running:
             self._running = False
             self._ended = self._clock()
-            if self._watcher is not None:
-                self._watcher.__exit__(None, None, None)
-                if self._watcher.before:
-                    self._after = Question("nvml-after", AFTER_LIMIT_S, lambda: nvml.driver().gpus).answer()
+            self._card.stop()
         return self.report()
 
     def __enter__(self) -> PerformanceMonitor:
@@ -119,6 +130,9 @@ class PerformanceMonitor:
 
     def _look(self, now: float, samples: int, loss: Any) -> None:
         """In the loop's own thread: between two steps torch's books are at rest."""
+        if not self._was_started:  # nobody called `start`: the first step does, and is warm-up anyway
+            self.start()
+            self._steps, self._samples, self._last = 1, samples, now
         if self._first == 0.0:
             # The first step ends the warm-up: what it trained on is not counted against the time after it.
             self._first = self._window_began = now
@@ -131,9 +145,9 @@ class PerformanceMonitor:
         refusals.whole_number("samples", samples)
         if loss is not None:
             self._sample_loss(loss)
-        cuda = self._cuda()
+        cuda = self._card.cuda()
         if cuda is not None:
-            self._memory.add(self._steps, cuda.memory_allocated(self._index()))
+            self._memory.add(self._steps, cuda.memory_allocated(self._card.index()))
             self._keep_cache_small(cuda)
 
     def _sample_loss(self, loss: Any) -> None:
@@ -152,7 +166,7 @@ class PerformanceMonitor:
     def _keep_cache_small(self, cuda: Any) -> None:
         if self._clear_above is None:
             return
-        index = self._index()
+        index = self._card.index()
         if cuda.memory_reserved(index) > self._clear_above * cuda.get_device_properties(index).total_memory:
             cuda.empty_cache()
             self._cache_clears += 1
@@ -160,38 +174,29 @@ class PerformanceMonitor:
     # -- the account -----------------------------------------------------------------------------------------------
 
     def report(self) -> PerformanceReport:
-        end = self._clock() if self._running else self._ended
-        card = self._card()
-        memory = self._torch_memory()
-        losses = self._losses()
+        card, losses, memory = self._card, self._losses(), self._card.memory()
+        gpu, during, missing = card.gpu(), card.during(), card.missing
         span, counted = self._last - self._first, self._samples - self._first_samples
-        index = card.index if card is not None else -1
-        missing = self._no_card()
-        during = next((one for one in self._watched() if one.index == index), None)
         growth = grown([(int(step), int(value)) for step, value in self._memory.points])
-
-        def spread(name: str) -> Any:
-            return missing if card is None else self._accounts.spread(index, name)
-
         return PerformanceReport(
-            device=missing if card is None else card.name,
-            device_index=missing if card is None else index,
-            seconds=end - self._began,
+            device=missing if gpu is None else gpu.name,
+            device_index=missing if gpu is None else gpu.index,
+            seconds=(self._clock() if self._running else self._ended) - self._began,
             steps=self._steps,
             samples=self._samples,
             samples_per_s=counted / span if span > 0 and self._steps > 1 else Missing("too-few-steps"),
             recent_samples_per_s=self._recent,
-            utilisation=spread("utilisation"),
-            power_w=spread("power_draw_w"),
-            temperature_c=spread("temperature_c"),
-            memory_total_bytes=missing if card is None else card.memory_total_bytes,
-            memory_used_bytes=spread("used"),
+            utilisation=card.spread("utilisation"),
+            power_w=card.spread("power_draw_w"),
+            temperature_c=card.spread("temperature_c"),
+            memory_total_bytes=missing if gpu is None else gpu.memory_total_bytes,
+            memory_used_bytes=card.spread("used"),
             allocated_bytes=missing if memory is None else memory.allocated_bytes,
             allocated_peak_bytes=missing if memory is None else memory.peak_bytes,
             reserved_bytes=missing if memory is None else memory.reserved_bytes,
-            growth=growth or (Missing("too-few-looks") if memory is not None else missing),
+            growth=growth or (missing if memory is None else Missing("too-few-looks")),
             held_back=dict(during.held_back) if during else {},
-            change=self._change(index) if card is not None else missing,
+            change=card.change(),
             losses=losses.points,
             loss_not_finite_from=losses.not_finite_from,
             cache_clears=self._cache_clears,
@@ -205,9 +210,9 @@ class PerformanceMonitor:
             seconds=report.seconds,
             rates=[(float(step), rate) for step, rate in self._rates.points],
             losses=self._losses(),
-            memory=self._torch_memory(),
-            gpus=[report.change] if isinstance(report.change, GpuChange) else self._changes(),
-            device=self._regime(),
+            memory=self._card.memory(),
+            gpus=[report.change] if isinstance(report.change, GpuChange) else self._card.changes(),
+            device=self._card.look(),
         )
         return advice.sentences(report, seen, self._words)
 
@@ -216,87 +221,3 @@ class PerformanceMonitor:
         told = self._loss_sampler.told()["losses"] if self._loss_sampler is not None else []
         pairs = [(int(step), float(value)) for step, value in [*self._plain_losses.points, *told]]
         return advice.losses_of(sorted(pairs))
-
-    def _torch_memory(self) -> DeviceMemory | None:
-        cuda = self._cuda()
-        if cuda is None:
-            return None
-        index = self._index()
-        books = cuda.memory_stats(index)
-        return DeviceMemory(
-            allocated_bytes=cuda.memory_allocated(index),
-            reserved_bytes=cuda.memory_reserved(index),
-            peak_bytes=cuda.max_memory_allocated(index),
-            peak_reserved_bytes=cuda.max_memory_reserved(index),
-            total_bytes=cuda.get_device_properties(index).total_memory,
-            retries=books.get("num_alloc_retries", 0),
-            ooms=books.get("num_ooms", 0),
-        )
-
-    def _regime(self) -> DeviceLook:
-        on_cuda = self._cuda() is not None
-        return DeviceLook(regime=Regime(device=f"cuda:{self._index()}") if on_cuda else None)
-
-    # -- the card --------------------------------------------------------------------------------------------------
-
-    def _cuda(self) -> Any:
-        """torch's CUDA side where it has started; None where the training is on the processor."""
-        torch = sys.modules.get("torch")
-        if self._device == "cpu" or torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-            return None
-        return torch.cuda
-
-    def _index(self) -> int:
-        if isinstance(self._device, int):
-            return self._device
-        cuda = self._cuda()
-        return int(cuda.current_device()) if cuda is not None else 0
-
-    def _card(self) -> Gpu | None:
-        if self._device == "cpu":
-            return None
-        before = self._watcher.before if self._watcher is not None else []
-        return card_of(before, self._index(), sys.modules.get("torch"))
-
-    def _no_card(self) -> Missing:
-        if self._device == "cpu":
-            return Missing("not-applicable", "cpu")
-        watcher = self._watcher
-        return (watcher.missing if watcher is not None else None) or NO_GPU
-
-    def _watched(self) -> list[Any]:
-        return self._watcher.during if self._watcher is not None else []
-
-    def _changes(self) -> list[GpuChange]:
-        """Until stopped, what is there now stands for what is there after."""
-        before = self._watcher.before if self._watcher is not None else []
-        after = self._after if isinstance(self._after, list) else self._accounts.last
-        return compare(before, after, self._watched(), self._regime())
-
-    def _change(self, index: int) -> GpuChange | Missing:
-        if isinstance(self._after, Missing):
-            return self._after
-        return next((one for one in self._changes() if one.index == index), Missing("not-reported"))
-
-
-def _place(device: Any) -> int | str | None:
-    """None (torch's current device), an index, or "cpu"."""
-    if device is None:
-        return None
-    if isinstance(device, int) and not isinstance(device, bool):
-        return refusals.whole_number("device", device)
-    kind, index = getattr(device, "type", None), getattr(device, "index", None)  # a torch.device
-    if isinstance(device, str):
-        kind, _, number = device.partition(":")
-        index = int(number) if number.isdecimal() else None
-        if number and index is None:
-            kind = ""
-    if kind == "cpu":
-        return "cpu"
-    if kind in ("cuda", "gpu"):
-        return None if index is None or callable(index) else int(index)
-    if kind is None:
-        raise refusals.ArgumentTypeError(
-            "error.argument-type", argument="device", wanted="str | int | torch.device", found=type(device).__name__
-        )
-    raise refusals.ArgumentValueError("error.argument-device", argument="device", value=str(device))

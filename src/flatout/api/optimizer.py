@@ -78,14 +78,18 @@ class EstimatedBatchSize(int):
 
 
 class GPUOptimizer:
-    """`device_id` counts as torch does (a configuration's id); `facts` are gathered here unless given."""
+    """`device_id` counts as torch does (a configuration's id), `gpu_id` as nvidia-smi does, or is a UUID (what a user types);
+    two that disagree are an error that shows both. `facts` are gathered here unless given.
+    """
 
-    def __init__(self, device_id: Wish = None, *, facts: Facts | None = None, language: str | None = None) -> None:
+    def __init__(
+        self, device_id: Wish = None, *, gpu_id: Wish = None, facts: Facts | None = None, language: str | None = None
+    ) -> None:
         if facts is not None and not isinstance(facts, Facts):
             raise refusals.ArgumentTypeError(
                 "error.argument-type", argument="facts", wanted="Facts", found=type(facts).__name__
             )
-        self._wish = device_id
+        self._configured, self._asked = device_id, gpu_id
         self._given = facts
         self._words = Words(choose_language(language))
 
@@ -181,7 +185,8 @@ class GPUOptimizer:
             known(facts.driver.gpus) or [],
             pci=known(facts.hardware.pci) or [],
             environment=facts.application.environment,
-            configured=self._wish,
+            asked=self._asked,
+            configured=self._configured,
             backend=_built_for() if self._given is None else None,
         )
 

@@ -35,7 +35,7 @@ class PerformanceReport:
     seconds: float
     steps: int
     samples: int
-    samples_per_s: float | Missing  # between the first step and the last; the first itself is warm-up
+    samples_per_s: float | Missing  # from the end of the first step, which is warm-up, to the last; `paused` left out
     recent_samples_per_s: float | Missing  # of about the last second
     utilisation: Spread | Missing  # of the card, percent, as the driver tells it
     power_w: Spread | Missing

@@ -62,3 +62,11 @@ def unknown_name(argument: str, name: str, known: Iterable[str]) -> UnknownNameE
     if near:
         return UnknownNameError("error.argument-unknown-near", argument=argument, name=name, near=near[0])
     return UnknownNameError("error.argument-unknown", argument=argument, name=name, known=", ".join(choices))
+
+
+def no_near_misses(argument: str, names: Iterable[Any], known: Iterable[str]) -> None:
+    """Refuses a key that is nearly one of ours; whatever else is in there belongs to somebody else."""
+    choices = list(known)
+    for name in names:
+        if isinstance(name, str) and name not in choices and difflib.get_close_matches(name, choices, n=1, cutoff=0.85):
+            raise unknown_name(argument, name, choices)

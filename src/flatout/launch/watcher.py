@@ -32,6 +32,7 @@ class Watcher:
         self.missing: Missing | None = None  # why there is no card to look at
         self.during: list[GpuDuring] = []
         self.host = HostStrain()
+        self.began = threading.Event()  # the cards before are known, or why not
         self._told = told
         self._every_s = EVERY_S if every_s is None else every_s
         self._ended = threading.Event()
@@ -51,6 +52,7 @@ class Watcher:
     def _watch(self) -> None:
         with contextlib.suppress(Exception):
             self._look_on()
+        self.began.set()
 
     def _look_on(self) -> None:
         # Imported here: the script was not to wait for them.
@@ -60,6 +62,7 @@ class Watcher:
         first, tally = host.strain(), Tally()
         cards = nvml.driver().gpus
         self.before, self.missing = ([], cards) if isinstance(cards, Missing) else (cards, None)
+        self.began.set()
         with nvml.looks() as look:
             # Without a card there is nothing to look at again: sleep until the end.
             while self.before and not self._ended.wait(self._every_s):

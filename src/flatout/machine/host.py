@@ -40,6 +40,22 @@ def memory() -> HostMemory:
     )
 
 
+def own_peak_bytes() -> int | Missing:
+    """The most memory that this process has ever held: it only rises."""
+    try:
+        import resource
+    except ImportError:  # Windows keeps the figure elsewhere
+        peak = getattr(psutil.Process().memory_info(), "peak_wset", None)
+        return Missing("not-reported") if peak is None else int(peak)
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def own_bytes() -> int:
+    """What this process holds now."""
+    return int(psutil.Process().memory_info().rss)
+
+
 class Strain(Struct, frozen=True, kw_only=True):
     """Counters of the whole machine that only rise: two of them, subtracted, tell of the time between."""
 
