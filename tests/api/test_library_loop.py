@@ -124,6 +124,15 @@ def test_fit_with_validation_scheduler_and_a_function():
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01 / 4)
 
 
+def test_fit_ends_an_accumulation_with_the_epoch(tmp_path):
+    model, optimizer, loader = training(size=40)  # five batches: one group of four, and one alone
+    accelerator = TrainingAccelerator({"gradient_accumulation_steps": 4})
+    result = accelerator.fit(model, optimizer, loader, LOSS, epochs=2, checkpoint=tmp_path / "last.pt")
+    assert result.steps == 4
+    assert not accelerator.is_accumulating
+    assert (tmp_path / "last.pt").exists()
+
+
 def test_learning_rate_helpers():
     model, optimizer, _ = training()
     accelerator = TrainingAccelerator()

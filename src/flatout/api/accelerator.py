@@ -52,7 +52,7 @@ class TrainingAccelerator(Loop):
         wanted = config_source.read(config)
         resolved = resolving.resolve(wanted)
         self._device = torch.device(resolved.device)
-        resolving.cap_memory(self._device, wanted.gpu_memory_fraction)
+        resolving.take(self._device, wanted.gpu_memory_fraction)
         self._ranks = Ranks(resolved.rank, resolved.local_rank, resolved.world_size)
         self._notes.is_quiet = not self._ranks.is_first
         if resolved.distributed != "no":

@@ -63,7 +63,7 @@ def fit(  # noqa: PLR0913 - what a training is made of
             scheduler.step()
         if checks is not None:
             result.validation_losses.append(_validated(accelerator, module, checks, compute))
-        if path is not None:
+        if path is not None and not accelerator.is_accumulating:
             accelerator.save(path, losses=result.losses, validation_losses=result.validation_losses)
     result.steps, result.seconds = accelerator.steps, time.perf_counter() - began
     result.skipped_steps, result.notes = accelerator.skipped_steps, accelerator.notes
@@ -86,7 +86,7 @@ def _epoch(accelerator: Any, module: Any, optimizer: Any, batches: Any, compute:
         stepped = accelerator.step(optimizer)
         total = loss if total is None else total + loss
         count += 1
-    if not stepped:
+    if not stepped and accelerator.config.distributed != "fsdp":  # there the group goes on into the next epoch
         accelerator.flush(optimizer)
     return float(total) / count if count else float("nan")  # the one wait of an epoch
 

@@ -98,6 +98,11 @@ class Loop:
         norm: Tensor = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
         return norm
 
+    @property
+    def is_accumulating(self) -> bool:
+        """Whether there are micro-batches whose step is still to come."""
+        return any(self._micro.values())
+
     @contextmanager
     def accumulate(self, steps: int) -> Iterator[None]:
         """Inside, the optimizers step once in so many calls of `step`, on the mean of their losses."""

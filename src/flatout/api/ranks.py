@@ -41,8 +41,6 @@ def mode_of(wanted: str, ranks: Ranks) -> str:
 def start(device: Any) -> None:
     """The process group, unless the script has started it."""
     if not torch.distributed.is_initialized():
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
         torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
 
 

@@ -96,8 +96,12 @@ def _best_card(count: int, reasons: dict[str, str]) -> int:
     return 0
 
 
-def cap_memory(device: Any, fraction: float | None) -> None:
-    if fraction is not None and device.type == "cuda":
+def take(device: Any, fraction: float | None) -> None:
+    """Events and streams belong to the current device, so this one is made it; and its memory is capped where that is asked for."""
+    if device.type != "cuda":
+        return
+    torch.cuda.set_device(device)
+    if fraction is not None:
         torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
