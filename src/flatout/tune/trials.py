@@ -17,6 +17,7 @@ from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
+from flatout.tune.curves import Curves
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 from flatout.tune.watched import Watched
@@ -45,6 +46,7 @@ class Trials:
         self._sandbox = sandbox
         self._clock = clock
         self._log = log
+        self._curves = Curves(log.parent)
         self._memory_fraction = memory_fraction
         self._scratch = Scratch(outside(sandbox.folders))
         self._place = self._scratch.path
@@ -149,13 +151,19 @@ class Trials:
 
     def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
         """The losses of so many steps in a fresh child; None where it does not come to its end."""
+        kept = self._curves.find(knobs, steps, seed)
+        if kept is not None:
+            return kept
         self.stop()
         child = self._begin(parity={"knobs": dict(knobs), "steps": steps, "seed": seed})
         self._wait(child, child.losses)
         told = child.losses()
         self.said = child.said()
         self.stop()
-        return [float(loss) for loss in told["losses"]] if told else None
+        losses = [float(loss) for loss in told["losses"]] if told else None
+        if losses:
+            self._curves.keep(knobs, steps, seed, losses)
+        return losses
 
     def _start(self, early: Values) -> None:
         self._unused = True
