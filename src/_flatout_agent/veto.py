@@ -17,7 +17,7 @@ from typing import Any, Callable
 from _flatout_agent.wire import GAVE_UP, REFUSED
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
-DESTROYERS = frozenset(["rm", "mv", "cp", "dd", "rmdir", "unlink", "shred", "truncate", "rsync", "tee", "install", "ln"])
+DESTROYERS = frozenset(["rm", "mv", "cp", "dd", "rmdir", "unlink", "shred", "truncate", "rsync", "tee"])
 WORDS = "flatout: a trial must not change this"
 
 

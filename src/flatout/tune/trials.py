@@ -19,6 +19,7 @@ from flatout.launch.scratch import Scratch, check_room, outside, temporary_insid
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.batch_line import BatchLine
+from flatout.tune.curves import Curves
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 from flatout.tune.power import PowerMeter
@@ -49,6 +50,7 @@ class Trials:
         self._sandbox = sandbox
         self._clock = clock
         self._log = log
+        self._curves = Curves(log.parent)
         self._memory_fraction = memory_fraction
         self._scratch = Scratch(outside(sandbox.folders))
         self._place = self._scratch.path
@@ -162,8 +164,14 @@ class Trials:
 
     def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
         """The losses of so many steps in a fresh child; None where it does not come to its end."""
+        kept = self._curves.find(knobs, steps, seed)
+        if kept is not None:
+            return kept
         told = self._losses(knobs, {"steps": steps, "seed": seed})
-        return [float(loss) for loss in told["losses"]] if told else None
+        losses = [float(loss) for loss in told["losses"]] if told else None
+        if losses:
+            self._curves.keep(knobs, steps, seed, losses)
+        return losses
 
     def timed_curve(self, knobs: Values, steps: int, seed: int, seconds: float) -> LossCurve | None:
         """The same over the seconds of the loop; without the first step, which pays for what happens once."""
