@@ -153,7 +153,9 @@ class Handover:
             except TypeError:
                 self._fetching[id(dataset)] = (lambda: dataset, fetching)  # a list: held, while watching
         # The first batch of an epoch comes with the sampler's own seed; workers draw elsewhere.
-        if iterator._num_workers or not iterator._num_yielded or fetching.fetches >= WATCHED_FETCHES:
+        # Nor while the script profiles itself: our look would be in its tables.
+        watched = fetching.fetches >= WATCHED_FETCHES or is_profiling(self._torch)
+        if iterator._num_workers or not iterator._num_yielded or watched:
             batch = original(iterator)
         else:
             before = fetching.before(self._torch, dataset)
@@ -164,6 +166,11 @@ class Handover:
         except Exception as error:
             fault("handover.weigh", error)
         return batch
+
+
+def is_profiling(torch: Any) -> bool:
+    enabled = getattr(torch.autograd, "_profiler_enabled", None)
+    return bool(enabled is not None and enabled())
 
 
 def install(torch: Any, handover: Handover, patches: Patches) -> None:
