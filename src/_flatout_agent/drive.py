@@ -16,6 +16,7 @@ from _flatout_agent.apply.roots import RootFinder
 from _flatout_agent.apply.switchboard import Switchboard
 from _flatout_agent.guard import fault
 from _flatout_agent.tape import Tape
+from _flatout_agent.wire import GAVE_UP
 
 Write = Callable[..., None]  # a line of the journal
 LOADER_KNOBS = ("workers", "persistent_workers", "prefetch_factor", "pin_memory")
@@ -39,6 +40,9 @@ class Course:
 
     def finish(self, driver: Driver) -> None:
         """The script has ended."""
+
+    def gave_up(self) -> None:
+        """A fault of ours: from here on the script is alone."""
 
 
 class Driver:
@@ -114,6 +118,7 @@ class Driver:
         self.feed = None
         self.tape.feed = self.tape.epochs = None
         self.tape.driver = None
+        self._course.gave_up()
 
     # -- the first steps -------------------------------------------------------------------------------------------
 
@@ -159,6 +164,13 @@ class _Nothing(Course):
 
     def stepped(self, driver: Driver, now: int) -> bool:
         return True
+
+
+class TrialCourse(Course):
+    """In a child of the front's, which trains for nobody: where we cannot go on, it ends, and is not waited for in vain."""
+
+    def gave_up(self) -> None:
+        os._exit(GAVE_UP)
 
 
 class Parent:

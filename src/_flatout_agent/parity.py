@@ -6,7 +6,7 @@ import os
 import random
 from typing import Any
 
-from _flatout_agent.drive import Course, Driver, Parent, told
+from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.profile import loop_ns
 from _flatout_agent.segments import write_whole
 from _flatout_agent.wire import LOSSES
@@ -14,7 +14,7 @@ from _flatout_agent.wire import LOSSES
 HELD = 64  # losses that may wait on the device before they are read
 
 
-class ParityCourse(Course):
+class ParityCourse(TrialCourse):
     """Puts its knobs on as a profile would, and ends the process when enough steps are done."""
 
     def __init__(self, torch: Any, folder: str, wanted: dict[str, Any]) -> None:

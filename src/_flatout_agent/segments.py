@@ -6,6 +6,7 @@ question the script stands still, at a step boundary, with nothing on its way to
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 from _flatout_agent.books import Books
 from _flatout_agent.clock import COMPILE
-from _flatout_agent.drive import Course, Driver, Parent, told
+from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, Replay
 from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer_name
@@ -23,6 +24,9 @@ POLL_S = 0.002
 WINDOWS = 8
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
 LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longer for it
+
+# Backward passes without a step: with no optimizer in sight, and where there is one that may accumulate for long.
+BY_HAND, LONG_ACCUMULATION = 50, 5000
 
 
 class Mark:
@@ -35,7 +39,7 @@ class Mark:
         self.at = perf_counter_ns()
 
 
-class SegmentsCourse(Course):
+class SegmentsCourse(TrialCourse):
     """One segment after another, until the front ends the process."""
 
     def __init__(self, torch: Any, folder: str, memory_fraction: float | None = None) -> None:
@@ -60,6 +64,17 @@ class SegmentsCourse(Course):
 
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed(driver)  # from the first batch on, so that there is something to replay
+        driver.tape.after_reading.append(lambda now: self._end_without_steps(driver))
+
+    def _end_without_steps(self, driver: Driver) -> None:
+        """Steps are what trials hold on to: a script that updates its parameters by hand would be waited for in vain."""
+        backwards = driver.tape.clock.backwards
+        if driver.tape.ticks or backwards < BY_HAND:
+            return
+        if backwards < LONG_ACCUMULATION and _has_optimizer(self._torch):
+            return
+        write_whole(os.path.join(self._folder, READY), {"refused": "by-hand", "backwards": backwards})
+        os._exit(0)
 
     def begin(self, driver: Driver) -> None:
         numerics = {name: kind().numerics(driver.scene) for name, kind in _hot_kinds().items()}
@@ -234,6 +249,11 @@ def timed(driver: Driver, began: Mark, build: int, outcomes: dict[str, Any]) -> 
         "classes": driver.board.numerics(),
         "build_s": (ended.totals[COMPILE] - build) / 1e9,
     }
+
+
+def _has_optimizer(torch: Any) -> bool:
+    # By type: `isinstance` would wake lazy proxies.
+    return any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects())
 
 
 def len_of(loader: Any) -> int | None:

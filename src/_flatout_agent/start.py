@@ -37,9 +37,12 @@ class Agent:
         self.wants_deep = bool(job.get("deep"))
         self.wanted = job
         self.deep: Any = None
+        self.veto: Any = None
         guard.report_to(self._write_fault)
 
     def torch_imported(self, torch: ModuleType, nanoseconds: int) -> None:
+        if self.veto is not None:
+            self.veto.watch(torch)
         self.torch = describe(torch, nanoseconds)
         if version_of(torch) < OLDEST_TORCH:
             self.torch["passed_through"] = True
@@ -269,6 +272,10 @@ def begin() -> None:
     if job is None:
         return
     agent = Agent(job)
+    if job.get("veto"):
+        from _flatout_agent import veto
+
+        agent.veto = veto.put_on(job["veto"])
     atexit.register(agent.finish)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=agent.after_fork)

@@ -37,7 +37,10 @@ TRAINING_PHASES = ("input", "copy", "forward", "backward", "optimizer", "device_
 WARM_STEPS = 3
 
 
+GAVE_UP = 96  # exit status of a trial whose agent cannot go on: nobody would get an answer from it
+
 READY = "ready.json"  # written by a trial's child once its parts are known
+REFUSED = "refused.txt"  # what a trial was kept from changing, where no overlay holds it
 LOSSES = "losses.json"  # written by a child that was to train for a loss curve
 AUTO_OWNER = "auto-owner"  # made by the one process of a run that tunes itself
 QUESTION = "segment.json"  # the segment that is asked for: a new one has another number

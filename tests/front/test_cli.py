@@ -7,9 +7,10 @@ import time
 import pytest
 
 from flatout.base.words import LANGUAGES, catalogue
+from flatout.cli.main import COMMANDS
 from flatout.knobs.catalogue import KNOBS
 
-PAGES = [[], ["doctor"], ["run"], ["facts"], ["explain"]]
+PAGES = [[], *([name] for name in COMMANDS)]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -22,6 +23,15 @@ def test_every_help_ends_with_examples(command, language, flatout):
     assert [line.strip() for line in text.rstrip().splitlines()[-len(examples) :]] == [line.strip() for line in examples]
     assert "command." not in text
     assert "option." not in text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_command_has_an_example_of_its_own(language):
+    """On its own page, and on the first one."""
+    first_page = catalogue(language)["command.flatout.examples"]
+    for name in COMMANDS:
+        assert f"flatout {name}" in catalogue(language)[f"command.{name}.examples"]
+        assert f"flatout {name}" in first_page
 
 
 def test_version(flatout):

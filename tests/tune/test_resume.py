@@ -5,11 +5,13 @@ import json
 import pytest
 from imagined import Machine, plan, search
 
-from flatout.base.errors import RecordError
+from flatout.base.errors import RecordError, UsageError
 from flatout.base.records import decode, dump
-from flatout.tune.journal import TuneLine, line_of, read_lines
+from flatout.base.words import Words
+from flatout.tune.journal import About, TuneLine, line_of, read_lines
 from flatout.tune.model import Finished, Status
 from flatout.tune.search import Search
+from flatout.tune.session import JOURNAL, Session, resumable
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +78,83 @@ def test_the_end_is_a_record(whole):
     end, _, lines = whole
     assert all(line.count("\n") == 1 for line in lines)
     assert decode(json.dumps(dump(end)), Finished) == end
+
+
+class Played:
+    """Children that give the results of an earlier search again, until they are stopped."""
+
+    def __init__(self, results, stop_at):
+        self.results, self.stop_at = results, stop_at
+
+    def carry_out(self, segment):
+        if segment.id > self.stop_at:
+            raise KeyboardInterrupt
+        return self.results[segment.id - 1]
+
+
+ABOUT = About(command=["train.py", "--epochs", "3"], script="digest", version="1")
+
+
+@pytest.mark.parametrize("cut", [1, 40, -1, 0, b"\0\0\0\0", b'{"kind":"tune-li'])
+def test_killed_in_the_middle_of_a_line_and_resumed_twice(cut, whole, tmp_path):
+    """What is written after half a line must not continue it."""
+    end, _, lines = whole
+    wanted, every = read_lines(lines)
+    journal = tmp_path / JOURNAL
+    with pytest.raises(KeyboardInterrupt), Session(tmp_path, wanted, ABOUT) as first:
+        first.run(Played(every, 10), lambda *_: None)
+    data = journal.read_bytes()
+    journal.write_bytes(data + cut if isinstance(cut, bytes) else data[: len(data) - cut] if cut >= 0 else data[:-1])
+    with pytest.raises(KeyboardInterrupt), Session(tmp_path, None, ABOUT) as second:
+        second.run(Played(every, 20), lambda *_: None)
+    assert second.resumed in (9, 10)
+    with Session(tmp_path, None, ABOUT) as third:
+        assert third.resumed == 20
+        assert third.run(Played(every, len(every)), lambda *_: None) == end
+    assert all(json.loads(line) for line in journal.read_text(encoding="ascii").splitlines())
+
+
+def refusal(folder, about=ABOUT):
+    with pytest.raises(UsageError) as caught:
+        resumable(folder, about)
+    assert caught.value.exit_code == 2
+    for language in ("en", "zh"):
+        assert Words(language)(caught.value.key, **caught.value.params)
+    return caught.value.key.removeprefix("tune-resume.")
+
+
+def test_what_cannot_be_gone_on_from_is_one_sentence(whole, tmp_path):
+    _, _, lines = whole
+    head = line_of(TuneLine(about=ABOUT, plan=read_lines(lines)[0]))
+    assert refusal(tmp_path / "nowhere") == "no-folder"
+    assert refusal(tmp_path) == "no-journal"
+    journal = tmp_path / JOURNAL
+    newer = json.dumps({**json.loads(lines[5]), "version": 99}) + "\n"
+    elsewhere = json.loads(lines[5])
+    elsewhere["segment"]["warm_steps"] += 1  # as a version that searches differently would ask
+    for text, expected in [
+        ("", "damaged"),
+        (head[:-40], "damaged"),
+        ("\n", "damaged"),
+        ("{}\n{}\n", "damaged"),
+        ("\x00\xff no journal \n at all", "damaged"),
+        ("".join([head, "{", *lines[1:3]]), "damaged"),
+        ("".join([head, *lines[3:5]]), "damaged"),
+        ("".join([head, *lines[1:5], newer]), "other-version"),
+        ("".join([head, *lines[1:5], json.dumps(elsewhere), "\n", lines[6]]), "other-version"),
+    ]:
+        journal.write_text(text, encoding="latin-1")
+        assert refusal(tmp_path) == expected, text[:60]
+    journal.write_text("".join([head, *lines[1:5]]), encoding="ascii")
+    assert refusal(tmp_path, About(command=["other.py"], script="digest")) == "other-script"
+    assert refusal(tmp_path, About(command=ABOUT.command, script="edited")) == "changed-script"
+    assert len(resumable(tmp_path, ABOUT).results) == 4
+    with Session(tmp_path, None, ABOUT), pytest.raises(UsageError) as caught:
+        Session(tmp_path, None, ABOUT)
+    assert caught.value.key == "tune-resume.busy"
+
+
+def test_a_journal_of_the_first_version_says_nothing_of_its_script(whole, tmp_path):
+    _, _, lines = whole
+    (tmp_path / JOURNAL).write_text("".join(lines[:7]), encoding="ascii")
+    assert len(resumable(tmp_path, ABOUT).results) == 6

@@ -58,25 +58,14 @@ def untouched(folder):
     assert sorted(os.listdir(folder / "out")) == ["precious.pt"]
 
 
-def test_a_script_without_steps_is_told_in_one_sentence(flatout, script):
-    ended = flatout("tune", "--budget", "20s", script("import torch\nprint('nothing to train')\n"))
-    assert ended.returncode == 1
-    assert "nothing to train" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_a_script_that_crashes_shows_its_last_words(flatout, script):
-    ended = flatout("tune", "--budget", "20s", script("import torch\nraise ValueError('the data is gone')\n"))
-    assert ended.returncode == 1
-    assert "the data is gone" in ended.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--budget", "soon"], "soon"),
         (["--only", "precison"], "precison"),
         (["--allow", "everything"], "everything"),
+        (["--resume", "nowhere"], "nowhere"),
+        (["--resume", "."], "tune.jsonl"),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments, words, flatout, script):

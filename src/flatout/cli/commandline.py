@@ -25,7 +25,10 @@ __all__ = [
     "pass_context",
     "version_option",
     "words_of",
+    "words_typed",
 ]
+
+WORDS = "flatout.words"
 
 argument = click.argument
 echo = click.echo
@@ -39,6 +42,11 @@ def words_of(context: Context) -> Words:
     return root.obj
 
 
+def words_typed(context: Context) -> list[str]:
+    """What stood after the command's name, as it was typed."""
+    return list(context.meta[WORDS])
+
+
 class _Translated(click.Command):
     """Help from the catalogue: `command.<name>.help`, options by key, and `command.<name>.examples` last."""
 
@@ -47,6 +55,7 @@ class _Translated(click.Command):
         return f"command.{self.name}"
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = list(args)
         return super().parse_args(ctx, _with_values_left_out(self, ctx, args))
 
     def format_help_text(self, ctx: Context, formatter: click.HelpFormatter) -> None:

@@ -15,17 +15,20 @@ from flatout.base.errors import UsageError
 from flatout.base.words import Words
 from flatout.cli import batch_flags
 from flatout.cli.batch_flags import batch_options
-from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of
+from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
+from flatout.cli.tune_stopped import go_on_with, unharmed
 from flatout.knobs import catalogue
 from flatout.knobs.model import Numerics
 from flatout.launch import folder, interpreter, target
 
 if TYPE_CHECKING:
+    from flatout.tune.journal import About
     from flatout.tune.model import Decision, Finished, Progress
     from flatout.tune.trials import Trials
 
 BUDGET = "90s"
+UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
@@ -57,9 +60,28 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     asked["batch_wanted"] = batch_flags.wanted(asked)
     path, _ = interpreter.choose(asked["python"], os.environ)
     line = target.command_line(path, script)
-    place = Path(asked["resume"]) if asked["resume"] else folder.new_run(Path.cwd(), SystemClock().wall())[1]
-    code = _in_sandbox(line, place, limits, asked, Screen(sys.stderr, words))
-    sys.exit(code)
+    place = _place(asked["resume"], line)
+    screen = Screen(sys.stderr, words)
+    again = go_on_with(words_typed(context), script, place)
+    sys.exit(unharmed(lambda: _in_sandbox(line, place, limits, asked, screen), place, again, words, screen.say))
+
+
+def _place(resumed: str | None, line: list[str]) -> Path:
+    """Of the record. What cannot be gone on from is said before anything is started."""
+    from flatout.tune.session import resumable
+
+    if resumed is None:
+        return folder.new_run(Path.cwd(), SystemClock().wall())[1]
+    resumable(Path(resumed), _about(line))
+    return Path(resumed)
+
+
+def _about(line: list[str]) -> About:
+    from flatout._version import __version__
+    from flatout.tune.journal import About
+    from flatout.tune.outcome import digest_of
+
+    return About(command=line[1:], script=digest_of(target.script_file(line[1:])), version=__version__)
 
 
 def seconds_of(text: str) -> float:
@@ -92,33 +114,37 @@ class Screen:
         self._live = stream.isatty()
 
     def say(self, sentence: str) -> None:
-        self._wipe()
         with contextlib.suppress(OSError, ValueError):
+            self._wipe()
             print(sentence, file=self.stream, flush=True)
 
     def watch(self, now: Progress, fresh: list[Decision]) -> None:
         from flatout.report import tune as report
         from flatout.report.terminal import show
 
-        self._wipe()
-        for decision in fresh:
-            show(self.stream, report.line(decision, self.words))
-        if self._live:
-            self.stream.write(report.progress(now, self.words)[:100])
-            self.stream.flush()
+        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone: the search goes on for its record
+            self._wipe()
+            for decision in fresh:
+                if decision.code not in UNSAID:
+                    show(self.stream, report.line(decision, self.words))
+            if self._live:
+                self.stream.write(report.progress(now, self.words)[:100])
+                self.stream.flush()
 
     def hint(self, sentence: str) -> None:
         """Only where it can be wiped away again."""
-        self._wipe()
-        if self._live:
-            self.stream.write(sentence[:100])
-            self.stream.flush()
+        with contextlib.suppress(OSError, ValueError):
+            self._wipe()
+            if self._live:
+                self.stream.write(sentence[:100])
+                self.stream.flush()
 
     def show(self, renderable: Any) -> None:
         from flatout.report.terminal import show
 
-        self._wipe()
-        show(self.stream, renderable)
+        with contextlib.suppress(OSError, ValueError):
+            self._wipe()
+            show(self.stream, renderable)
 
     def _wipe(self) -> None:
         if self._live:
@@ -127,14 +153,18 @@ class Screen:
 
 def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen) -> int:
     from flatout.launch.sandbox import Sandbox, folders_of
+    from flatout.launch.scratch import sweep
     from flatout.tune.trials import Trials
+    from flatout.tune.watched import can_be_watched
 
+    sweep()
     with Sandbox([] if asked["no_sandbox"] else folders_of(line[1:], Path.cwd())) as sandbox:
         folders = ", ".join(str(one) for one in sandbox.folders)
-        if not sandbox.ready and not asked["no_sandbox"]:
+        watched = not sandbox.ready and not asked["no_sandbox"]
+        if watched and not can_be_watched(line):
             raise UsageError("tune.no-sandbox", folders=folders)
-        if sandbox.ready:
-            screen.say(screen.words("tune.sandbox", folders=folders))
+        if not asked["no_sandbox"]:
+            screen.say(screen.words("tune-watched.begun" if watched else "tune.sandbox", folders=folders))
         if asked["batch_wanted"] is not None and not asked["resume"]:
             batch_flags.look_for_arguments(asked["batch_wanted"], line, sandbox, os.environ)
         screen.say(screen.words("tune.looking"))
@@ -150,7 +180,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
 
     ready = trials.look()
     if ready is None:
-        screen.say(screen.words("tune.not-driven", said=_last_line(trials.said)))
+        log = str(place / "trials.log")
+        screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))
         return 1
     plan = (
         None
@@ -161,10 +192,10 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         for offer in plan.offers:
             screen.say(f"  {offer.knob}: {', '.join(offer.values) or '…'} ({offer.numerics})")
         return 0
-    session = Session(place, plan)
-    if session.resumed:
-        screen.say(screen.words("tune.resumed", count=session.resumed))
-    end = session.run(trials, screen.watch)
+    with Session(place, plan, _about(line)) as session:
+        if session.resumed:
+            screen.say(screen.words("tune.resumed", count=session.resumed))
+        end = session.run(trials, screen.watch)
     trials.stop()
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
@@ -218,8 +249,3 @@ def _cores() -> float:
 
     usable = host.processor().usable
     return usable if isinstance(usable, float) else 1.0
-
-
-def _last_line(text: str) -> str:
-    lines = [one for one in text.strip().splitlines() if one.strip()]
-    return lines[-1] if lines else "…"

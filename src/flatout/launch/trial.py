@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from _flatout_agent import wire
 from flatout.base import records
-from flatout.launch import environment
+from flatout.launch import environment, journals, last_watch
 from flatout.machine import host
 
 # Nothing of a trial is sent to trackers, and no progress bar is drawn.
@@ -29,6 +29,9 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 TAIL = 4000
+
+# torch's on a device and on the host, Python's, C++'s.
+OUT_OF_MEMORY = ("OutOfMemoryError", "DefaultCPUAllocator: can't allocate memory", "MemoryError", "std::bad_alloc")
 
 
 class TrialChild:
@@ -78,9 +81,16 @@ class TrialChild:
         return (self.folder / "output.txt").read_bytes()[-TAIL:].decode("utf-8", "replace")
 
     def ran_out_of_memory(self) -> bool:
-        journals = [wire.parse_journal(path.read_text("ascii", "replace")) for path in self.folder.glob(wire.journal_name("*"))]
-        told = any(line.get("kind") == "oom" for lines in journals for line in lines)
-        return told or "OutOfMemoryError" in self.said()
+        told = any(line.get("kind") == "oom" for line in self._journals())
+        return told or any(words in self.said() for words in OUT_OF_MEMORY)
+
+    def steps(self) -> int | None:
+        """Optimizer steps that it told of; None where no process of it came to import torch."""
+        lines = self._journals()
+        return max((int(line.get("steps", 0)) for line in lines if line.get("kind") == "window"), default=0) if lines else None
+
+    def _journals(self) -> list[dict[str, Any]]:
+        return [line for lines in journals.read(self.folder) for line in lines]
 
     def died(self, limit_s: float) -> bool:
         """Waits for its end. What a crash leaves behind looks like a result, and is none."""
@@ -90,9 +100,16 @@ class TrialChild:
             return False
 
     def kill(self) -> None:
+        """With all that it started: its group, those that left the group, and those that nobody is the parent of any more."""
         below = host.family(self.process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         host.kill(below)
+        last_watch.end_marked(os.fsencode(mark_of(self.folder)))
         self.process.wait()
         self._output.close()
+
+
+def mark_of(folder: Path) -> str:
+    """What stands in the environment of every process of a trial with its job in this folder, or below it."""
+    return f"{wire.JOB_VARIABLE}={folder}{os.sep}"

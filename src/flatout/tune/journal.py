@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from flatout.base.errors import RecordError
-from flatout.base.records import Record, decode, dump, field
+from flatout.base.records import Record, Struct, decode, dump, field
 from flatout.tune.model import Decision, Plan, Segment, SegmentResult
+
+BLANK = b" \t\r\n\0"  # a power cut leaves zeros
+
+
+class About(Struct, frozen=True, kw_only=True):
+    """Whose search it is."""
+
+    command: list[str]  # without the interpreter
+    script: str = ""  # digest of the file, where there is one
+    version: str = ""  # of flatout
 
 
 class TuneLine(Record):
@@ -20,10 +30,22 @@ class TuneLine(Record):
 
     KIND: ClassVar[str] = "tune-line"
 
+    about: About | None = None  # beside the plan; journals of 0.1 have none
     plan: Plan | None = None
     segment: Segment | None = None
     result: SegmentResult | None = None
     decisions: list[Decision] = field(default_factory=list)
+
+
+class Told(NamedTuple):
+    """What a journal says, and how much of it is whole."""
+
+    about: About | None
+    plan: Plan
+    segments: list[Segment | None]
+    results: list[SegmentResult]
+    whole: int  # bytes
+    ended: bool  # with the end of a line
 
 
 def line_of(entry: TuneLine) -> str:
@@ -32,17 +54,28 @@ def line_of(entry: TuneLine) -> str:
 
 def read_lines(lines: Iterable[str]) -> tuple[Plan, list[SegmentResult]]:
     """The plan and the results; a last line that was cut short by a crash is left out."""
-    rows = [line for line in lines if line.strip()]
-    entries = []
+    told = read("".join(line if line.endswith("\n") else f"{line}\n" for line in lines).encode("ascii", "replace"))
+    return told.plan, told.results
+
+
+def read(data: bytes) -> Told:
+    """Half a line at the end is the mark of a kill in the middle of writing; one that cannot be read elsewhere is not."""
+    rows = data.splitlines(keepends=True)
+    entries: list[TuneLine] = []
+    place = whole = 0
     for number, row in enumerate(rows, 1):
-        try:
-            entries.append(decode(row, TuneLine, f"line {number}"))
-        except RecordError as error:
-            # Half a line is the mark of a kill in the middle of writing; a whole one that cannot be read is not.
-            if number == len(rows) and error.key == "error.record-damaged":
-                break
-            raise
-    plan = next((entry.plan for entry in entries if entry.plan is not None), None)
-    if plan is None:
+        place += len(row)
+        if row.strip(BLANK):
+            try:
+                entries.append(decode(row, TuneLine, f"line {number}"))
+            except RecordError as error:
+                if error.key == "error.record-damaged" and not any(later.strip(BLANK) for later in rows[number:]):
+                    break
+                raise
+            whole = place
+    first = next((entry for entry in entries if entry.plan is not None), None)
+    if first is None or first.plan is None:
         raise RecordError("error.record-damaged", source="journal", detail="no plan")
-    return plan, [entry.result for entry in entries if entry.result is not None]
+    after = [entry for entry in entries if entry.result is not None]
+    results = [entry.result for entry in after if entry.result is not None]
+    return Told(first.about, first.plan, [entry.segment for entry in after], results, whole, data[:whole].endswith(b"\n"))

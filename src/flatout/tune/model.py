@@ -34,9 +34,10 @@ class Status(StrEnum):
     HANG = "hang"
     SEGFAULT = "segfault"
     EXIT = "exit"  # os._exit or sys.exit in the middle
+    KILLED = "killed"  # by SIGKILL: mostly the system's, which ran out of memory
 
 
-FAULTS = frozenset({Status.CRASH, Status.OOM, Status.HANG, Status.SEGFAULT, Status.EXIT})
+FAULTS = frozenset({Status.CRASH, Status.OOM, Status.HANG, Status.SEGFAULT, Status.EXIT, Status.KILLED})
 
 
 class Segment(Struct, frozen=True, kw_only=True):

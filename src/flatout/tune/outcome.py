@@ -40,7 +40,7 @@ def profile_of(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now
 
 def _fingerprint(ready: Mapping[str, Any], script: Path | None) -> Fingerprint:
     """Of the card only where one was used."""
-    digest = hashlib.sha256(script.read_bytes()).hexdigest() if script else ""
+    digest = digest_of(script)
     torch = str(ready.get("torch", ""))
     if ready.get("device") != "cuda":
         return Fingerprint(script=digest, torch=torch, card="CPU")
@@ -48,6 +48,10 @@ def _fingerprint(ready: Mapping[str, Any], script: Path | None) -> Fingerprint:
     gpus = driver.gpus if isinstance(driver.gpus, list) else []
     version = driver.version if isinstance(driver.version, str) else ""
     return Fingerprint(script=digest, torch=torch, driver=version, card=gpus[0].name if gpus else "")
+
+
+def digest_of(script: Path | None) -> str:
+    return hashlib.sha256(script.read_bytes()).hexdigest() if script else ""
 
 
 def _rounded(value: float | Missing) -> float | None:

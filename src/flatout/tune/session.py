@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
-from flatout.tune.journal import TuneLine, line_of, read_lines
-from flatout.tune.model import Decision, Finished, Plan, Progress, SegmentResult
+from flatout.base.errors import RecordError, UsageError
+from flatout.tune import journal
+from flatout.tune.journal import About, Told, TuneLine, line_of
+from flatout.tune.model import Decision, Finished, Plan, Progress
 from flatout.tune.search import Search
 from flatout.tune.trials import Trials
+
+if sys.platform != "win32":
+    import fcntl
 
 Watcher = Callable[[Progress, list[Decision]], None]  # called before each segment, with the decisions that are new
 
@@ -17,26 +24,36 @@ JOURNAL = "tune.jsonl"
 
 
 class Session:
-    """Owns the journal. Resumed, it begins after the last segment that is on the disk."""
+    """Owns the journal, alone. Resumed, it begins after the last segment that is on the disk."""
 
-    def __init__(self, folder: Path, plan: Plan | None = None) -> None:
+    def __init__(self, folder: Path, plan: Plan | None = None, about: About | None = None) -> None:
         self._path = folder / JOURNAL
-        self._results: list[SegmentResult] = []
-        if plan is None:
-            plan, self._results = read_lines(self._path.read_text(encoding="ascii").splitlines())
-        else:
-            self._append(TuneLine(plan=plan))
-        self.plan = plan
+        told = resumable(folder, about) if plan is None else None
+        self._results = told.results if told is not None else []
+        self.plan = told.plan if told is not None else plan
         self.resumed = len(self._results)
+        self._file = _alone(self._path)
+        if told is not None:
+            self._mend(told)
+        else:
+            self._append(TuneLine(about=about, plan=plan))
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._file)
 
     def run(self, trials: Trials, watch: Watcher) -> Finished:
+        assert self.plan is not None
         search = Search(self.plan)
         trials.batch = self.plan.batch_line
-        known = 0
+        said: list[Decision] = []
         while True:
             wanted = search.next(self._results)
-            fresh = search.decisions[known:]
-            known += len(fresh)
+            # Not by their number: a knob that is tried again has its old decision replaced by the new one.
+            fresh = [decision for decision in search.decisions if decision not in said]
+            said += fresh
             watch(search.progress(), fresh)
             if isinstance(wanted, Finished):
                 return wanted
@@ -45,7 +62,68 @@ class Session:
             self._results.append(result)
 
     def _append(self, line: TuneLine) -> None:
-        with self._path.open("a", encoding="ascii") as file:
-            file.write(line_of(line))
-            file.flush()
-            os.fsync(file.fileno())
+        """Whole or not at all, where it can be helped: a full disk must not leave half a line."""
+        data = line_of(line).encode("ascii")
+        before = os.fstat(self._file).st_size
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, before)
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+    def _mend(self, told: Told) -> None:
+        """Half a last line goes, so that the next one does not continue it."""
+        os.ftruncate(self._file, told.whole)
+        if not told.ended:
+            os.write(self._file, b"\n")
+
+
+def resumable(folder: Path, about: About | None) -> Told:
+    """What the journal in this folder says, if this search can go on from it."""
+    path = folder / JOURNAL
+    if not folder.is_dir():
+        raise UsageError("tune-resume.no-folder", folder=folder)
+    if not path.is_file():
+        raise UsageError("tune-resume.no-journal", folder=folder, name=JOURNAL)
+    try:
+        told = journal.read(path.read_bytes())
+    except OSError as error:
+        raise UsageError("tune-resume.unreadable", path=path, detail=error.strerror or error) from error
+    except RecordError as error:
+        key = "other-version" if error.key == "error.record-newer" else "damaged"
+        raise UsageError(f"tune-resume.{key}", path=path) from error
+    if told.about is not None and about is not None:
+        if told.about.command != about.command:
+            raise UsageError("tune-resume.other-script", folder=folder, command=" ".join(told.about.command))
+        if told.about.script != about.script:
+            raise UsageError("tune-resume.changed-script", folder=folder)
+    _retraced(told, path)
+    return told
+
+
+def _retraced(told: Told, path: Path) -> None:
+    """A search that would ask other questions than those that were answered is of another version, or of other files."""
+    search = Search(told.plan)
+    try:
+        for number, segment in enumerate(told.segments):
+            wanted = search.next(told.results[:number])
+            if segment is not None and wanted != segment:
+                key = "other-version" if isinstance(wanted, Finished) or wanted.id == segment.id else "damaged"
+                raise UsageError(f"tune-resume.{key}", path=path)
+        search.next(told.results)
+    except RecordError as error:
+        raise UsageError("tune-resume.damaged", path=path) from error
+
+
+def _alone(path: Path) -> int:
+    """Open for appending, and held: two searches that write one journal would spoil it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(file)
+            raise UsageError("tune-resume.busy", folder=path.parent) from error
+    return file

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import signal
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from _flatout_agent import wire
 from flatout.base.clock import Clock
 from flatout.base.records import Missing, dump, replace
 from flatout.knobs import catalogue
 from flatout.knobs.model import Numerics, Switch
+from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
-from flatout.launch.trial import TrialChild
+from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
+from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.batch_line import BatchLine
+from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
+from flatout.tune.watched import Watched
 
 POLL_S = 0.01
 IDLE_S = 45.0  # without any processor time in between: it hangs
 LONGEST_S = 600.0
 LEAVING_S = 10.0  # what a child that has told its losses may take to end
+PATIENCE_S = 60.0  # beyond what its like took
+BUILDING = ("compile", "cudnn_benchmark")  # take as long as they like
 MOST_ENDINGS = 3  # children that come to their end within one segment
 
 
@@ -39,45 +45,64 @@ class Trials:
         memory_fraction: float | None = None,
     ) -> None:
         self._command = list(command)
-        self._environ = environ
         self._sandbox = sandbox
         self._clock = clock
         self._log = log
         self._memory_fraction = memory_fraction
-        self._place = Path(tempfile.mkdtemp(prefix="flatout-trials-"))
+        self._scratch = Scratch(outside(sandbox.folders))
+        self._place = self._scratch.path
+        self._environ = {**environ, **temporary_inside(self._place, environ)}
+        self._keeper = Keeper(mark_of(self._place), [self._place, *sandbox.above])
+        held = sandbox.ready or not sandbox.folders
+        self._watched = None if held else Watched(self._place / "veto", sandbox.folders)
         self._child: TrialChild | None = None
         self._early: Values = {}
         self._children = 0
+        self._furthest = 0  # steps that a child came to
+        self._start_s = 0.0  # of the first child, until its parts were known
+        self._slowest_s = 0.0
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known
         self._plain_per_step: float | None = None  # samples
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.said = ""  # the end of what a child printed that died
+        self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
 
     def __enter__(self) -> Trials:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
-        shutil.rmtree(self._place, ignore_errors=True)
+        try:
+            self.stop()
+        finally:
+            self._keeper.close()
+            self._scratch.remove()
 
     def stop(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            with self._log.open("ab") as log:
-                log.write((self._child.folder / "output.txt").read_bytes()[-65536:])
-            self._child = None
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            self._keeper.at_work(0)
+            self._furthest = max(self._furthest, child.steps() or 0)
+            with contextlib.suppress(OSError), self._log.open("ab") as log:
+                log.write((child.folder / "output.txt").read_bytes()[-65536:])
+            if self._watched is not None:
+                self._watched.check()
 
     def look(self) -> dict[str, Any] | None:
         """A first child until its parts are known; None where it never comes to a step."""
+        began = self._clock.monotonic()
         self._start({})
         child = self._child
         assert child is not None
-        self._wait(child, child.ready)
+        ended = self._wait(child, child.ready)
         self.ready = child.ready() or {}
-        if not self.ready:
-            self.said = child.said()
-            self.stop()
+        if not self.ready or "refused" in self.ready:
+            refused = self._watched.refused() if self._watched is not None else None
+            self.nothing = reason(child, ended, self.ready, refused)
+            self._died(child)
+            self.ready = {}
+        self._start_s = self._clock.monotonic() - began
         return self.ready or None
 
     def carry_out(self, segment: Segment) -> SegmentResult:
@@ -89,6 +114,7 @@ class Trials:
         early = {name: value for name, value in segment.knobs.items() if _is_early(name)}
         if early != self._early or (segment.restart and not self._unused):
             self.stop()
+        status = Status.ENDED
         for _ in range(MOST_ENDINGS):
             if self._child is None:
                 self._start(early)
@@ -97,19 +123,39 @@ class Trials:
             self._unused = False
             child.ask(dump(segment))
             number = segment.id
-            ended = self._wait(child, lambda child=child, number=number: child.answer(number))
+            ended = self._wait(child, lambda child=child, number=number: child.answer(number), self._patience_s(segment))
             answer = child.answer(segment.id)
             # At its end the agent tells what was timed until then, whatever the end was: a crash is no answer.
             if answer is not None and not (answer["status"] == Status.ENDED and child.died(LEAVING_S)):
                 if ended != "":
                     self.stop()
-                return self._with_batch(segment, result_of(answer, self._clock.monotonic() - began), child)
-            status = self._fault(child, ended)
-            self.said = child.said()
-            self.stop()
+                took_s = self._clock.monotonic() - began
+                if not is_building(segment):
+                    self._slowest_s = max(self._slowest_s, took_s)
+                return self._with_batch(segment, result_of(answer, took_s), child)
+            status = fault_of(child, ended)
+            if status is Status.ENDED and self._too_soon(child, segment):
+                status = Status.EXIT
+            self._died(child)
             if status is not Status.ENDED:
-                return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began)
-        return SegmentResult(id=segment.id, status=Status.ENDED, took_s=self._clock.monotonic() - began)
+                break
+        return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began)
+
+    def _died(self, child: TrialChild) -> None:
+        self.said = child.said()
+        self.stop()
+        for path in (self._place, *self._sandbox.above):
+            check_room(path)
+
+    def _too_soon(self, child: TrialChild, segment: Segment) -> bool:
+        """Other children got much further than to where this one says that the training is over: it left in the middle."""
+        return "batch_size" not in segment.knobs and 2 * (child.steps() or 0) < self._furthest
+
+    def _patience_s(self, segment: Segment) -> float:
+        """Busy is not the same as getting on: what never answers must not eat all the time that the user gave."""
+        if is_building(segment):
+            return LONGEST_S
+        return min(LONGEST_S, PATIENCE_S + 10 * self._start_s + 20 * self._slowest_s)
 
     def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
         """The losses of so many steps in a fresh child; None where it does not come to its end."""
@@ -126,15 +172,8 @@ class Trials:
 
     def _losses(self, knobs: Values, wanted: dict[str, Any]) -> dict[str, Any] | None:
         self.stop()
-        self._children += 1
         own = {name: value for name, value in knobs.items() if name != "batch_size"}
-        self._child = child = TrialChild(
-            self._sandbox.wrap(self._command_for(knobs)),
-            self._environ,
-            self._place / str(self._children),
-            parity={"knobs": own, **wanted},
-            memory_fraction=self._memory_fraction,
-        )
+        child = self._begin(self._command_for(knobs), parity={"knobs": own, **wanted})
         self._wait(child, child.losses)
         told = None if child.died(LEAVING_S) else child.losses()
         self.said = child.said()
@@ -159,20 +198,26 @@ class Trials:
         return replace(result, outcomes={**result.outcomes, "batch_size": outcome})
 
     def _start(self, early: Values) -> None:
-        self._children += 1
         self._unused = True
         self._early = dict(early)
+        own = {name: value for name, value in early.items() if name != "batch_size"}
+        self._begin(self._command_for(early), segments=True, knobs=own)
+
+    def _begin(self, command: Sequence[str], **job: Any) -> TrialChild:
+        self._children += 1
         self._child = TrialChild(
-            self._sandbox.wrap(self._command_for(early)),
+            self._sandbox.wrap(command),
             self._environ,
             self._place / str(self._children),
-            segments=True,
-            knobs={name: value for name, value in early.items() if name != "batch_size"},
             memory_fraction=self._memory_fraction,
+            veto=str(self._watched.place) if self._watched is not None else None,
+            **job,
         )
+        self._keeper.at_work(self._child.process.pid)
+        return self._child
 
-    def _wait(self, child: TrialChild, done: Any) -> str:
-        """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more."""
+    def _wait(self, child: TrialChild, done: Any, longest_s: float = LONGEST_S) -> str:
+        """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more, or too long."""
         began = worked = self._clock.monotonic()
         busy = 0.0
         while done() is None:
@@ -185,22 +230,29 @@ class Trials:
                     busy, worked = used, now
                 elif now - worked > IDLE_S:
                     return "hang"
-            if now - began > LONGEST_S:
+            if now - began > longest_s:
                 return "hang"
             self._clock.sleep(POLL_S)
         return ""
 
-    def _fault(self, child: TrialChild, ended: str) -> Status:
-        if ended == "hang":
-            return Status.HANG
-        code = child.process.returncode
-        if child.ran_out_of_memory():
-            return Status.OOM
-        if code == 0:
-            return Status.ENDED
-        if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
-            return Status.SEGFAULT
-        return Status.CRASH if "Traceback" in child.said() else Status.EXIT
+
+def fault_of(child: TrialChild, ended: str) -> Status:
+    if ended == "hang":
+        return Status.HANG
+    code = child.process.returncode
+    if code == -signal.SIGKILL:
+        return Status.KILLED
+    if code != 0 and child.ran_out_of_memory():
+        return Status.OOM
+    if code == 0:
+        return Status.ENDED
+    if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
+        return Status.SEGFAULT
+    return Status.CRASH if code == wire.GAVE_UP or "Traceback" in child.said() else Status.EXIT
+
+
+def is_building(segment: Segment) -> bool:
+    return any(name in segment.knobs for name in BUILDING)
 
 
 def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:

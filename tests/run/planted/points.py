@@ -159,4 +159,5 @@ ELSEWHERE = {
     "profile": "knobs on a running script: called by Driver.stepped",
     "replay": "trials: called by Driver.stepped",
     "segments": "trials: called by Driver.stepped",
+    "veto": "trials alone, and fails closed: tests/tune/test_watched.py",
 }

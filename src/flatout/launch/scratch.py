@@ -1,0 +1,108 @@
+"""Temporary folders that leave nothing behind: removed whatever a script did to them, swept up after a front that was killed.
+
+A folder is held by a lock on a file in it. The lock goes with its owner, however that ends, and holds across containers
+that share a file system, where process numbers would mislead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import getpass
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from flatout.launch.last_watch import remove
+
+if sys.platform != "win32":
+    import fcntl
+
+PREFIX = "flatout-tmp-"
+LOCK = "held"
+YOUNG_S = 60.0
+LEAST_ROOM = 65536  # bytes: an answer of a trial is far smaller
+SHARED_MEMORY = "/dev/shm"
+LONGEST_TEMPORARY = 50  # characters: the names of sockets in it may have 108
+
+
+class Scratch:
+    """A temporary folder of ours. `place` None: where temporary folders usually are."""
+
+    def __init__(self, place: str | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if sys.platform != "win32":
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        atexit.register(self.remove)  # a signal may come before anybody is there to remove it
+
+    def remove(self) -> None:
+        atexit.unregister(self.remove)
+        if self._lock >= 0:
+            remove(str(self.path))
+            os.close(self._lock)
+            self._lock = -1
+
+
+def check_room(path: Path) -> None:
+    """A full disk is no fault of whoever met it first."""
+    if shutil.disk_usage(path).free < LEAST_ROOM:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def temporary_inside(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """For children that are killed, and leave what they put into the temporary folder: one that goes with ours.
+
+    Not where the user named one, which may hold more than litter. What compilers keep stays where it is looked for next time.
+    """
+    inside = place / "t"
+    if any(name in environ for name in ("TMPDIR", "TEMP", "TMP")) or len(str(inside)) > LONGEST_TEMPORARY:
+        return {}
+    inside.mkdir()
+    user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())  # as torch does
+    kept = environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")
+    return {"TMPDIR": str(inside), "TORCHINDUCTOR_CACHE_DIR": kept}
+
+
+def outside(folders: Iterable[Path]) -> str | None:
+    """A place for temporary folders that is not below any of these: what is written there must be seen by both sides."""
+    usual = Path(tempfile.gettempdir()).resolve()
+    covered = any(folder == usual or folder in usual.parents for folder in folders)
+    return SHARED_MEMORY if covered else None
+
+
+def sweep() -> None:
+    """Remove what a front left that was killed together with its keeper: folders of ours that nobody holds."""
+    for place in dict.fromkeys((tempfile.gettempdir(), SHARED_MEMORY)):
+        for path in Path(place).glob(f"{PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if _is_ours(path) and not _held(path / LOCK):
+                    remove(str(path))
+
+
+def _is_ours(path: Path) -> bool:
+    return sys.platform != "win32" and path.lstat().st_uid == os.geteuid() and path.is_dir()
+
+
+def _held(lock: Path) -> bool:
+    """Without a lock, or with one that is young, it is being made this moment, by a search that begins beside ours."""
+    try:
+        if time.time() - lock.stat().st_mtime < YOUNG_S:
+            return True
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:
+        return True
+    try:
+        if sys.platform != "win32":
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

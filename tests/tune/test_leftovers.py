@@ -1,0 +1,134 @@
+"""Nothing is left behind: no process, no folder, whatever ended the front; and nothing comes through to the user's files."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import gone, wait_until
+
+from flatout.launch import scratch
+from flatout.launch.sandbox import NEVER, Sandbox, folders_of
+from flatout.launch.scratch import Scratch, outside, sweep, temporary_inside
+
+# A front that starts a child with the mark, which starts another one that leaves its group, its session and its parent.
+FRONT = """
+import os, subprocess, sys, time
+from pathlib import Path
+from flatout.launch.keeper import Keeper
+from flatout.launch.scratch import Scratch
+from flatout.launch.trial import mark_of
+one, other = Scratch(sys.argv[1]), Scratch(sys.argv[1])
+keeper = Keeper(mark_of(one.path), [one.path, other.path])
+(other.path / "layers" / "locked").mkdir(parents=True)
+os.chmod(other.path / "layers" / "locked", 0)
+daemon = "import os, time\\nif os.fork() == 0:\\n os.setsid()\\n print(os.getpid(), flush=True)\\ntime.sleep(60)"
+child = subprocess.Popen([sys.executable, "-S", "-c", daemon], start_new_session=True,
+                         env={**os.environ, "FLATOUT_JOB": f"{one.path}/1/job.json"})
+keeper.at_work(child.pid)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="environments of other processes are told by Linux alone")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_front_that_is_killed_takes_everything_with_it(how, tmp_path):
+    front = subprocess.Popen([sys.executable, "-c", FRONT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    pids = [int(front.stdout.readline()), int(front.stdout.readline())]
+    assert not any(gone(pid) for pid in pids)
+    assert len(list(tmp_path.iterdir())) == 2
+    front.send_signal(how)
+    front.wait()
+    front.stdout.close()
+    wait_until(lambda: all(gone(pid) for pid in pids) and not list(tmp_path.iterdir()))
+
+
+def test_only_folders_that_nobody_holds_are_swept_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(scratch, "SHARED_MEMORY", str(tmp_path))
+    held = Scratch(str(tmp_path))
+    left = tmp_path / f"{scratch.PREFIX}left"
+    (left / "0-work" / "work").mkdir(parents=True)
+    os.chmod(left / "0-work" / "work", 0)
+    (left / scratch.LOCK).touch()
+    os.utime(left / scratch.LOCK, (1, 1))
+    os.utime(held.path / scratch.LOCK, (1, 1))
+    being_made = tmp_path / f"{scratch.PREFIX}new"
+    being_made.mkdir()
+    not_yet_held = tmp_path / f"{scratch.PREFIX}newer"
+    not_yet_held.mkdir()
+    (not_yet_held / scratch.LOCK).touch()
+    (tmp_path / "somebody's").mkdir()
+    sweep()
+    left_alone = [held.path.name, being_made.name, not_yet_held.name, "somebody's"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left_alone)
+    held.remove()
+    assert not held.path.exists()
+
+
+def test_what_killed_children_leave_in_the_temporary_folder_goes_too(tmp_path):
+    place = Path(scratch.tempfile.mkdtemp(prefix="t-"))
+    told = temporary_inside(place, {"HOME": "/root"})
+    assert told["TMPDIR"].startswith(str(place))
+    assert Path(told["TMPDIR"]).is_dir()
+    assert told["TORCHINDUCTOR_CACHE_DIR"].startswith(scratch.tempfile.gettempdir())  # built once, found again
+    scratch.remove(str(place))
+    assert not place.exists()
+    # On clusters the data may lie there.
+    assert temporary_inside(tmp_path, {"TMPDIR": "/scratch/job"}) == {}
+    # The name of a socket would be too long.
+    assert temporary_inside(Path("/" + "x" * 60), {}) == {}
+
+
+def test_what_both_sides_must_see_is_not_below_an_overlay(tmp_path):
+    temporary = Path(scratch.tempfile.gettempdir()).resolve()
+    assert outside([tmp_path / "elsewhere"]) is None
+    assert outside([temporary]) == scratch.SHARED_MEMORY
+
+
+def test_the_working_folder_is_always_covered_or_refused():
+    for name in NEVER:
+        assert folders_of([], Path(name)) == [Path(name)]
+    # A mount on the root succeeds and holds nothing: that is seen, and nothing is left there.
+    with Sandbox([Path("/")]) as sandbox:
+        assert not sandbox.ready
+        assert sandbox.above == []
+    assert not list(Path("/").glob(".flatout-probe-*"))
+
+
+MOUNTED = """
+import subprocess, sys
+from pathlib import Path
+from flatout.launch.sandbox import Sandbox
+home = Path(sys.argv[1])
+inner = home / "data set"
+subprocess.run(["mount", "-t", "tmpfs", "none", str(inner)], check=True)
+(inner / "sample").write_text("mounted")
+with Sandbox([home]) as sandbox:
+    assert sandbox.ready
+    spoil = 'cat "$1/sample" "$2/kept"; rm "$1/sample" "$2/kept"; echo > "$1/more"; ls -A "$1"'
+    ended = subprocess.run(sandbox.wrap(["sh", "-c", spoil, "sh", str(inner), str(home)]), capture_output=True, text=True)
+    assert not ended.stderr, ended.stderr
+    # The script finds no way to the user's files through our own folders.
+    seen = subprocess.run(sandbox.wrap(["find", str(sandbox.above[0]), "-name", "kept"]), capture_output=True, text=True)
+    assert seen.stdout == "", seen.stdout
+assert (inner / "sample").read_text() == "mounted"
+print(ended.stdout)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="overlays are Linux's")
+def test_what_is_mounted_below_is_seen_and_held_too(tmp_path):
+    (tmp_path / "data set").mkdir()
+    (tmp_path / "kept").write_text("kept", encoding="ascii")
+    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespaces here")
+    command = [*unshare, sys.executable, "-c", MOUNTED, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "mountedkeptmore"
+    assert (tmp_path / "kept").read_text(encoding="ascii") == "kept"

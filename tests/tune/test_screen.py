@@ -1,0 +1,65 @@
+"""What `flatout tune` shows while it searches."""
+
+import io
+
+import pytest
+
+from flatout.base.words import Words
+from flatout.cli.tune import Screen
+from flatout.knobs.model import Numerics
+from flatout.tune.model import Decision, Progress, Verdict
+
+NOW = Progress(stage="baseline", trying=["workers"], segments_done=3, segments_left=9, spent_s=2.0, left_s=40.0)
+
+
+def decision(knob, value, verdict, code, **params):
+    return Decision(knob=knob, value=value, verdict=verdict, code=code, numerics=Numerics.EXACT, params=params)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Gone(io.StringIO):
+    """A pipe that nobody reads any more."""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        raise BrokenPipeError
+
+    def flush(self):
+        raise BrokenPipeError
+
+
+@pytest.fixture
+def decisions():
+    return [
+        decision("compile", "default", Verdict.SKIPPED, "not-chosen"),
+        decision("workers", "4", Verdict.KEPT, "faster", gain=71.0, margin=3.0),
+    ]
+
+
+def test_what_was_left_out_as_asked_is_not_said(decisions):
+    stream = io.StringIO()
+    Screen(stream, Words("en")).watch(NOW, decisions)
+    assert stream.getvalue().strip() == "workers 4: +71 % ± 3, kept"
+
+
+def test_the_line_of_progress_is_wiped_before_the_next_is_written(decisions):
+    stream = Terminal()
+    screen = Screen(stream, Words("en"))
+    screen.watch(NOW, [])
+    assert stream.getvalue().endswith("about 40 s left")
+    screen.say("the end")
+    assert stream.getvalue().endswith("\r\x1b[Kthe end\n")
+
+
+def test_a_reader_that_went_away_ends_nothing(decisions):
+    screen = Screen(Gone(), Words("en"))
+    screen.watch(NOW, decisions)
+    screen.say("a sentence")
+    screen.hint("a hint")
+    screen.show("something")

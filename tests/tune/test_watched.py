@@ -1,0 +1,150 @@
+"""Trials without an overlay: what exists is kept from all that Python calls; and where that fails, it is seen."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from _flatout_agent.veto import Veto
+from flatout.base.errors import FlatoutError
+from flatout.tune.watched import Watched, can_be_watched
+
+SPOIL = """
+import os, pathlib, shutil, subprocess, sys
+from _flatout_agent import veto
+here = os.getcwd()
+veto.put_on(sys.argv[1])
+def attempt(call, *args, **more):
+    try:
+        call(*args, **more)
+        print("done", getattr(call, "__name__", call), args)
+    except PermissionError as error:
+        assert "flatout" in str(error), error
+attempt(open, "kept.txt", "w")
+attempt(open, "kept.txt", "a")
+attempt(open, b"kept.txt", "r+b")
+attempt(os.open, "kept.txt", os.O_WRONLY | os.O_TRUNC)
+attempt(os.remove, "kept.txt")
+attempt(os.unlink, pathlib.Path("out/kept.bin"))
+attempt(os.rename, "kept.txt", "moved.txt")
+attempt(os.truncate, "kept.txt", 0)
+attempt(shutil.move, "kept.txt", "elsewhere.txt")
+attempt(shutil.rmtree, "out")
+shutil.rmtree("out", ignore_errors=True)
+attempt(os.rmdir, "empty")
+attempt(os.system, "true; rm -rf out")
+attempt(subprocess.run, ["rm", "-rf", "out"])
+attempt(subprocess.run, "echo > kept.txt", shell=True)
+attempt(subprocess.run, ["/bin/sh", "-c", "mv kept.txt x"])
+attempt(pathlib.Path("link").unlink)
+attempt(pathlib.Path("through", "kept.bin").write_text, "")
+open("new.txt", "w").write("mine")
+attempt(os.replace, "new.txt", "kept.txt")
+os.replace("new.txt", "newer.txt")
+open("newer.txt", "w").write("mine again")
+os.makedirs("made/deep")
+open("made/deep/file", "w").close()
+if os.fork() == 0:
+    shutil.rmtree("made")  # another process of the search made it
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0 and not os.path.exists("made")
+os.remove("newer.txt")
+subprocess.run([sys.executable, "-c", ""], check=True)
+open(os.devnull, "w").close()
+print("the end", len(os.listdir(here)))
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = tmp_path / "home"
+    (home / "out").mkdir(parents=True)
+    (home / "empty").mkdir()
+    (home / "kept.txt").write_text("kept", encoding="ascii")
+    (home / "out" / "kept.bin").write_bytes(b"kept")
+    (home / "link").symlink_to("kept.txt")
+    (home / "through").symlink_to("out")
+    return home
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="dir_fd is resolved by /proc")
+def test_what_exists_is_kept_and_what_is_new_is_free(home, tmp_path):
+    place = tmp_path / "place"
+    watched = Watched(place, [home])
+    environ = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}  # what lies in the usual one is free
+    (tmp_path / "temporary").mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-c", SPOIL, str(place)], cwd=home, capture_output=True, text=True, check=False, env=environ
+    )
+    assert (ended.returncode, ended.stdout) == (0, "the end 6\n"), ended.stdout + ended.stderr
+    watched.check()
+    assert (home / "kept.txt").read_text(encoding="ascii") == "kept"
+    assert (home / "out" / "kept.bin").read_bytes() == b"kept"
+    # `move` copies where it may not rename, and then may not remove.
+    assert sorted(path.name for path in home.iterdir()) == ["elsewhere.txt", "empty", "kept.txt", "link", "out", "through"]
+    assert watched.refused() == str(home / "kept.txt")
+
+
+def test_a_checkpoint_goes_beside_the_one_that_is_there(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setattr(torch, "save", torch.save)
+    monkeypatch.setattr(torch, "load", torch.load)
+    monkeypatch.setattr(torch.serialization, "save", torch.save)
+    monkeypatch.setattr(torch.serialization, "load", torch.load)
+    last = tmp_path / "last.pt"
+    torch.save({"of": "last week"}, last)
+    before = last.read_bytes()
+    veto = Veto(str(tmp_path / "place"))
+    veto.watch(torch)
+    assert torch.load(last) == {"of": "last week"}
+    torch.save({"of": "the trial"}, last)
+    assert torch.load(last) == {"of": "the trial"}
+    assert last.read_bytes() == before
+    torch.save({"first": 1}, str(tmp_path / "new.pt"))
+    torch.save({"second": 2}, str(tmp_path / "new.pt"))
+    assert torch.load(tmp_path / "new.pt") == {"second": 2}
+    assert (tmp_path / "new.pt").exists()
+
+
+def test_what_a_library_changed_past_the_watch_is_seen(home, tmp_path):
+    for number, spoil in enumerate(
+        (lambda: (home / "kept.txt").write_text("else", encoding="ascii"), lambda: (home / "out" / "kept.bin").unlink())
+    ):
+        watched = Watched(tmp_path / "place", [home])
+        (home / f"new-{number}.txt").touch()
+        watched.check()
+        spoil()
+        with pytest.raises(FlatoutError) as caught:
+            watched.check()
+        assert str(home) in str(caught.value)
+
+
+def test_only_python_is_watched():
+    assert can_be_watched(["/usr/bin/python3", "train.py"])
+    assert can_be_watched(["python", "-m", "package.train"])
+    assert not can_be_watched(["/usr/bin/bash", "train.sh"])
+    assert not can_be_watched(["/usr/bin/python3", "-I", "train.py"])
+
+
+def test_the_script_that_would_overwrite_is_named_and_stopped(tmp_path):
+    """No `unshare` on the path: as in a container without the right to mount. The script fails before it imports torch."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "train.py").write_text("open('log.txt', 'w').write('begun')\nimport torch\n", encoding="ascii")
+    (home / "log.txt").write_text("the whole story", encoding="ascii")
+    environ = {**os.environ, "FLATOUT_LANG": "en", "PATH": "", "TMPDIR": str(tmp_path / "temporary")}
+    (tmp_path / "temporary").mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-m", "flatout", "tune", "train.py"],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environ,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "Trials are watched instead" in ended.stderr
+    assert f"The script wants to change {home / 'log.txt'}" in ended.stderr.splitlines()[-1]
+    assert (home / "log.txt").read_text(encoding="ascii") == "the whole story"
