@@ -84,6 +84,8 @@ def look_for_arguments(wish: Wanted, line: Sequence[str], sandbox: Sandbox, envi
         raise UsageError("error.no-batch-argument")
     if wish.rule is not RateRule.KEEP:
         wish.rate = own_argument.find(Searched(words=words, names=RATE, asked=wish.rate_arg, ask_help=ask_help))
+        if isinstance(wish.rate, Missing):
+            raise UsageError("error.no-rate-argument", rule=wish.rule.value)
 
 
 def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any]) -> dict[str, Any]:
