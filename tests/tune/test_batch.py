@@ -101,6 +101,14 @@ def test_a_start_that_does_not_fit_goes_down():
     assert next_size([BatchProbe(size=1, ran=False)], wanted) is None
 
 
+def test_where_the_double_may_be_too_much_half_of_it_tells_the_slope():
+    """64 takes more than half of what there is: 128 would be the end of a child."""
+    probes = explore(policy(start=64), lambda size: 0.4 * GIB + size * GIB * 5.1 / 91)
+    assert [one.size for one in probes][:2] == [64, 32]
+    assert all(one.ran for one in probes)
+    assert chosen(probes, policy(start=64)).size in (90, 91)
+
+
 def test_two_equal_peaks_predict_nothing():
     wanted = policy()
     same = [BatchProbe(size=16, ran=True, peak=GIB, rate=1.0), BatchProbe(size=32, ran=True, peak=GIB, rate=1.0)]

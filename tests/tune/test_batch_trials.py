@@ -121,6 +121,7 @@ def test_a_curve_over_seconds_and_an_argument_without_effect(trials):
         (["--batch", "fit", "--lr-rule", "cubic"], "cubic"),
         (["--lr-rule", "linear"], "--batch"),
         (["--batch", "fit", "--no-sandbox"], "--batch-arg"),
+        (["--batch", "grow", "--batch-arg", "--bs", "--lr-rule", "sqrt", "--no-sandbox"], "--lr-arg"),
     ],
 )
 def test_wrong_usage_of_the_batch_is_one_sentence(arguments, words, flatout, script):

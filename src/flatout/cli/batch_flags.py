@@ -73,15 +73,19 @@ def look_for_arguments(wish: Wanted, line: Sequence[str], sandbox: Sandbox, envi
     from flatout.launch.own_argument import BATCH, RATE, Searched
     from flatout.tune.batch_line import RateRule
 
-    def ask_help() -> str:
+    def help_text() -> str:
         return own_argument.help_text(sandbox.wrap(line), environ)
 
+    # Neither behind an overlay nor allowed to write where it likes: then it is not even asked for its help.
+    ask_help = help_text if sandbox.ready or not sandbox.folders else None
     words = list(line[1:])
     wish.batch = own_argument.find(Searched(words=words, names=BATCH, asked=wish.batch_arg, ask_help=ask_help))
     if isinstance(wish.batch, Missing):
         raise UsageError("error.no-batch-argument")
     if wish.rule is not RateRule.KEEP:
         wish.rate = own_argument.find(Searched(words=words, names=RATE, asked=wish.rate_arg, ask_help=ask_help))
+        if isinstance(wish.rate, Missing):
+            raise UsageError("error.no-rate-argument", rule=wish.rule.value)
 
 
 def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,9 +48,19 @@ def next_size(probes: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:
         return smaller if smaller >= 1 else None
     if policy.goal is BatchGoal.GROW and _levelled(safe):
         return None
+    if (below := _for_the_slope(safe, unsafe, policy)) is not None:
+        return below
     size = _towards_the_end(safe, unsafe, policy)
     known = {probe.size for probe in probes}
     return size if size is not None and size not in known and size > safe[-1].size else None
+
+
+def _for_the_slope(safe: Sequence[BatchProbe], unsafe: int | None, policy: BatchPolicy) -> int | None:
+    """Half the first size, where its double may be too much: two that fit tell where memory ends, and cost no child."""
+    goal, only = policy.memory_goal, safe[0]
+    if len(safe) > 1 or unsafe is not None or goal is None or not isinstance(only.peak, int) or only.size < 2:
+        return None
+    return only.size // 2 if 2 * only.peak > goal else None
 
 
 def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: BatchPolicy) -> int | None:
