@@ -14,26 +14,19 @@ from flatout.api.refusals import unknown_name
 from flatout.api.training_config import TrainingConfig
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
-from flatout.knobs import profile_file
+from flatout.knobs import config_keys, profile_file
 from flatout.machine import yaml_file
 
 ConfigSource = TrainingConfig | Mapping[str, Any] | str | Path
 
 # What the documents' configurations and other people's call a field of ours.
+# As every configuration calls them (`knobs/config_keys.py`). `fp16: true` names a format, and no switch of ours.
 OTHER_NAMES = {
-    "use_amp": "precision",
-    "use_mixed_precision": "precision",
-    "mixed_precision": "precision",
-    "amp": "precision",
-    "gpu_id": "device_id",
-    "device": "device_id",
-    "compile": "compile_model",
-    "workers": "num_workers",
-    "accumulation_steps": "gradient_accumulation_steps",
-    "max_grad_norm": "grad_clip",
-    "learning_rate": "lr",
-    "memory_fraction": "gpu_memory_fraction",
-}
+    spelling: {"use_amp": "precision"}.get(key.name, key.name)
+    for key in config_keys.KEYS
+    for spelling in key.names
+    if spelling not in ("fp16", "bf16")
+} | {"accumulation_steps": "gradient_accumulation_steps", "memory_fraction": "gpu_memory_fraction"}
 SECTIONS = ("train", "training", "optimizer", "dataloader", "dataloader_params", "data", "hardware", "gpu")
 MODEL_KEYS = ("base_channels", "num_blocks", "patch_size", "use_perceptual")
 NEAR = 0.84  # in files: so alike that only a slip of the hand explains it

@@ -66,11 +66,14 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     path, _ = interpreter.choose(asked["python"], os.environ)
     line = target.command_line(path, task.command() if task else script)
     place = _place(asked["resume"], line)
-    if task is not None and task.exploring:
-        sys.exit(task.explore(place))
     asked["conclude"] = task.conclude if task else _conclude
     again = go_on_with(words_typed(context), script, place)
-    sys.exit(unharmed(lambda: _in_sandbox(line, place, limits, asked, screen), place, again, screen.words, screen.say))
+
+    def work() -> int:
+        exploring = task is not None and task.exploring
+        return task.explore(place) if task and exploring else _in_sandbox(line, place, limits, asked, screen)
+
+    sys.exit(unharmed(work, place, again, screen.words, screen.say))
 
 
 def _place(resumed: str | None, line: list[str]) -> Path:
