@@ -97,7 +97,7 @@ def _best_card(count: int, reasons: dict[str, str]) -> int:
 
 
 def take(device: Any, fraction: float | None) -> None:
-    """Events and streams belong to the current device, so this one is made it; and its memory is capped where that is asked for."""
+    """Events and streams belong to the current device, so this one is made it; its memory is capped where that is wanted."""
     if device.type != "cuda":
         return
     torch.cuda.set_device(device)
