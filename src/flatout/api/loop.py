@@ -15,7 +15,7 @@ from flatout.api.errors import LossError, OrderError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, LossWatch
 from flatout.api.precision_trial import PrecisionTrial
 from flatout.api.refusals import LossNotFiniteError
-from flatout.api.regime import Regime
+from flatout.api.regime import PLAIN, Regime
 from flatout.api.saying import Notes, sentence
 from flatout.api.splitting import ComputeLoss, Splitter
 from flatout.api.torch_part import torch
@@ -61,15 +61,22 @@ class Loop:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Around the forward pass and the loss."""
-        return self._regime.autocast()
+        regime = self._regime
+        return PLAIN if regime.dtype is None else regime.autocast()
 
     def backward(self, loss: Tensor) -> None:
-        self._pass_back(loss)
+        if self._is_plain:
+            try:
+                loss.backward()
+            except (AttributeError, RuntimeError, TypeError) as error:
+                _explain(loss, error)
+                raise
+        else:
+            self._pass_back(loss)
+            self._loss = loss.detach()
         self._backwards = count = self._backwards + 1
         if not count & _MASK:
             self._look_at(loss)
-        if self._monitor is not None:
-            self._loss = loss.detach()
 
     def step(self, optimizer: Optimizer) -> bool:
         """The optimizer's step, and its gradients cleared. False where an accumulation goes on and nothing was done."""

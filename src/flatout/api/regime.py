@@ -9,7 +9,7 @@ from flatout.api.torch_part import torch
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
-_PLAIN: AbstractContextManager[None] = nullcontext()
+PLAIN: AbstractContextManager[None] = nullcontext()
 
 
 class Regime:
@@ -32,7 +32,7 @@ class Regime:
 
     def autocast(self) -> AbstractContextManager[Any]:
         if self.dtype is None:
-            return _PLAIN
+            return PLAIN
         context: AbstractContextManager[Any] = torch.autocast(self._device_type, self.dtype)
         return context
 
