@@ -112,6 +112,9 @@ class SegmentsCourse(TrialCourse):
         return True
 
     def _ask(self, driver: Driver) -> None:
+        # Before the next number is known: a script that ends in the switch must not answer with what the last segment timed.
+        self._mark = None
+        self._steps = 0
         segment = self._wait_for_question()
         while segment["mode"] != "real" and not self._replay.ready():
             self._refuse("nothing-to-replay")
@@ -126,7 +129,6 @@ class SegmentsCourse(TrialCourse):
         else:
             self._replay.forget_moved()
         self._warm_left = max(1, segment["warm_steps"])
-        self._mark = None
         self._turned = False
         self._retries = 0
 
