@@ -161,6 +161,9 @@ class SegmentsCourse(TrialCourse):
         return not self._segment.get("through_epoch") or self._epoch_ended or waited > LONGEST_EPOCH_S
 
     def _ask(self, driver: Driver) -> None:
+        # Before the next number is known: a script that ends in the switch must not answer with what the last segment timed.
+        self._mark = None
+        self._steps = 0
         segment = self._next_question(driver)
         if self._asked:
             self._books.begin(driver.scene.device_type, tidy=segment.get("batch") is not None)
@@ -178,7 +181,6 @@ class SegmentsCourse(TrialCourse):
         self._warm_left = max(1, segment["warm_steps"])
         self._turns_left = segment.get("epochs", 0)
         self._feed.epoch_turned = False
-        self._mark = None
         self._feed.turned = self._epoch_ended = False
         self._retries = 0
 

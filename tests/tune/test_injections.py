@@ -85,3 +85,22 @@ def test_an_end_far_before_that_of_others_is_an_exit_in_the_middle():
     assert [trials._too_soon(child, segment()) for child in ended_after] == [True, True, True, False, False]
     # With a larger batch an epoch has fewer steps.
     assert not trials._too_soon(ended_after[1], segment(batch_size="256"))
+
+
+def test_a_script_that_ends_in_the_switch_answers_nothing(tmp_path):
+    """What was timed belongs to the segment before: under the new one's number it would be a lie."""
+    from _flatout_agent.segments import SegmentsCourse
+
+    class Board:
+        def set(self, knobs):
+            raise SystemExit
+
+    course = SegmentsCourse(SimpleNamespace(), str(tmp_path))
+    course._mark, course._steps = object(), 12  # as after a timed segment
+    (tmp_path / "segment.json").write_text('{"id": 2, "mode": "real", "knobs": {}, "warm_steps": 3}', encoding="ascii")
+    clock = SimpleNamespace(totals=[0] * 12)
+    driver = SimpleNamespace(board=Board(), tape=SimpleNamespace(clock=clock))
+    with pytest.raises(SystemExit):
+        course._ask(driver)
+    course.finish(driver)
+    assert not list(tmp_path.glob("result-*"))
