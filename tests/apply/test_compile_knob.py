@@ -12,9 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from stage import Net, Training, staged
+from stage import Net, Training, find_own_files, staged
 from torch import nn
 
+from _flatout_agent.apply import sources
 from _flatout_agent.apply.compile import LIMITS, Compile
 from _flatout_agent.apply.registry import KNOBS
 from _flatout_agent.apply.roots import WHOLE_STEPS, RootFinder
@@ -297,6 +298,9 @@ def test_a_penalty_that_comes_later_is_found_in_the_source(tmp_path, monkeypatch
     module = ModuleType("penalties")
     module.__file__ = str(path)
     monkeypatch.setitem(sys.modules, "penalties", module)
+    assert str(path) in find_own_files()
+    assert torch.__file__ not in find_own_files()
+    monkeypatch.setattr(sources, "own_files", lambda: [str(path)])
     (name,) = TWICE
     path.write_text(f"# {name}=True would do\ngrad(y, x, {name}=False)\n")
     assert says_create_graph() == ""

@@ -223,3 +223,19 @@ def test_only_what_differs_is_changed():
         ("workers", "off"),
         ("tf32", "off"),
     ]
+
+
+def test_a_script_that_checkpoints_itself(tmp_path, monkeypatch):
+    """One checkpoint inside another fails in the backward pass, where nothing can be repeated."""
+    from _flatout_agent.apply import sources
+
+    path = tmp_path / "train.py"
+    monkeypatch.setattr(sources, "own_files", lambda: [str(path)])
+    for text in ("from torch.utils.checkpoint import checkpoint", "model.gradient_checkpointing_enable()"):
+        path.write_text(text + "\n")
+        with staged() as stage:
+            outcome = stage.board.set({"checkpointing": "on"})["checkpointing"]
+            assert (outcome.status, outcome.code) == ("already", "script-checkpoints")
+    path.write_text("# torch.utils.checkpoint is not used\ntorch.save(model, 'checkpoint.pt')\n")
+    with staged() as stage:
+        assert stage.board.set({"checkpointing": "on"})["checkpointing"].code == "no-repeated-blocks"

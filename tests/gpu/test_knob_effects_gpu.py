@@ -295,3 +295,34 @@ def test_the_users_own_allocator_settings_stay(flatout, script):
     assert ended.returncode == 0, ended.stderr
     (use,) = ended.summary["knobs"]
     assert (use["came"], use["code"]) == ("refused", "environment-chose"), use
+
+
+LOGS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Linear(64, 2).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x, y = torch.randn(32, 64, device="cuda"), torch.zeros(32, dtype=torch.long, device="cuda")
+running = 0.0
+for step in range(60):
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+    running += loss.item() * 2
+    if step % 10 == 9:
+        print(f"{step} {running / 10!r}")
+        running = 0.0
+"""
+
+
+def test_a_logged_loss_is_read_when_it_is_shown(flatout, plain, script):
+    path = script(LOGS)
+    ended = flatout("run", "--knob", "deferred_item=on", path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == plain(path).stdout  # to the last digit
+    (use,) = ended.summary["knobs"]
+    assert (use["came"], use["numerics"]) == ("applied", "exact"), use
+    assert use["details"]["items"] >= 40
+    assert use["details"]["waits"] < use["details"]["items"] / 4

@@ -110,10 +110,10 @@ def become(wanted):
     os.environ.update(wanted["environ"])
     ending.update(pid=os.getpid(), trace=wanted["trace"])
     if wanted["agent"]:
-        begin_agent(wanted["backend"])
+        begin_agent(wanted["backend"], wanted["pickle"])
 
 
-def begin_agent(backend):
+def begin_agent(backend, pickling):
     from _flatout_agent import drive, profile, start
     from _flatout_agent.apply.compile import Compile
 
@@ -127,9 +127,10 @@ def begin_agent(backend):
 
     def _put_on(self, driver):
         held.extend(driver.scene.roots)
-        pickles["bare"] += map(pickled, driver.scene.roots)  # what cannot be pickled without us cannot with us
+        roots = driver.scene.roots if pickling else []
+        pickles["bare"] += map(pickled, roots)  # what cannot be pickled without us cannot with us
         put_on(self, driver)
-        pickles["dressed"] += map(pickled, driver.scene.roots)
+        pickles["dressed"] += map(pickled, roots)
 
     drive.Driver.__init__, profile.ProfileCourse._put_on = noted, _put_on
     start.begin()

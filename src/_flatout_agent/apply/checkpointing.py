@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
-from _flatout_agent.apply.model import EXACT, Knob, Outcome, Scene, applied, refused
+from _flatout_agent.apply.model import EXACT, Knob, Outcome, Scene, already, applied, refused
+from _flatout_agent.apply.sources import says_checkpointing
 
 LEAST_BLOCKS = 2
 
@@ -51,6 +52,8 @@ class Checkpointing(Knob):
         torch = scene.torch
         if not scene.roots:
             return refused("no-roots-found")
+        if says_checkpointing() or any(getattr(m, "is_gradient_checkpointing", False) is True for m in scene.roots):
+            return already("script-checkpoints")  # one inside the other would fail in the backward pass
         blocks = [block for root in scene.roots for block in repeated_blocks(torch, root)]
         if not blocks:
             return refused("no-repeated-blocks")

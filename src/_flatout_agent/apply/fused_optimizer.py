@@ -43,6 +43,9 @@ class FusedOptimizer(Knob):
     def proof(self) -> Outcome:
         seen = [changed.seen() for changed in self._changed if changed.optimizer() is not None]
         if not seen:
+            gone = [changed for changed in self._changed if changed.steps]  # dropped with the script's function, or its fold
+            if gone:
+                return applied(kinds=[changed.kind for changed in gone], steps=[changed.steps for changed in gone])
             return refused("optimizer-is-gone")
         lost = [kind for kind, on, _ in seen if not on]
         if lost:
