@@ -35,9 +35,11 @@ def say(text: str) -> None:
     print(f"\n== {text}", flush=True)
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None) -> None:
+def run(*command: str | Path) -> None:
     """Run to the end in the project's folder; a failure ends us with its own code."""
-    code = subprocess.call([str(word) for word in command], cwd=ROOT, env={**os.environ, **(env or {})})
+    # Packages are installed without compiling them: Python keeps what it compiles when it first imports a file, if it may.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    code = subprocess.call([str(word) for word in command], cwd=ROOT, env=environ)
     if code:
         say(f"failed: {' '.join(str(word) for word in command)}")
         sys.exit(code)
@@ -78,7 +80,7 @@ class Environment:
         say(f"setting up {self.folder.name} (once; a few minutes where torch must be fetched)")
         venv.create(self.folder, with_pip=True, clear=True, system_site_packages=self.system)
         limits = ["--constraint", CONSTRAINTS] if self.constrained else []
-        # Without compiling: of torch's thousands of files a test imports a few hundred, and Python compiles those by itself.
+        # Of torch's thousands of files a test imports a few hundred: these are compiled when they are imported.
         install = (self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
         run(*install, *limits, *self.packages)
         run(*install, "--no-deps", "--editable", ROOT)
