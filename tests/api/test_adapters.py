@@ -29,6 +29,8 @@ WHOLE = {
     "persistent_workers": "on",
     "prefetch_factor": "4",
     "pin_memory": "on",
+    "allocator": "expandable",
+    "deferred_item": "on",
     "non_blocking": "on",
     "device_prefetch": "on",
     "cpu_threads": "2",

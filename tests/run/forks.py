@@ -9,7 +9,16 @@ from pathlib import Path
 SERVER = Path(__file__).parents[1] / "knobs" / "style_fork.py"
 
 # Processes of their own, an interpreter's own options, or libraries that must be imported after the agent.
-WHOLE = ("torchrun", "distributed-launch", "lightning", "transformers", "accelerate", "accelerate-launch", "isolated")
+WHOLE = (
+    "torchrun",
+    "distributed-launch",
+    "lightning",
+    "transformers",
+    "accelerate",
+    "accelerate-launch",
+    "isolated",
+    "torch-profiler",  # it prints the frames below the script, and a fork has others
+)
 
 
 class Forks:
