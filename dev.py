@@ -35,6 +35,7 @@ def say(text: str) -> None:
     print(f"\n== {text}", flush=True)
 
 
+SIDE_BY_SIDE = ("-n", "2", "--dist", "worksteal")  # the long ones come last: whoever is done takes some of the other's
 NO_TESTS = 5  # pytest's exit code where none was chosen
 
 
@@ -148,8 +149,8 @@ def run_tests(python: Path, *arguments: str) -> None:
     """Those that measure time first and by themselves, then those that mostly sleep beside their like, then the rest."""
     if not any(word.startswith("-") for word in arguments):
         run(python, "-m", "pytest", "-q", "-m", "alone and not gpu", *arguments, fine=(0, NO_TESTS))
-        run(python, "-m", "pytest", "-q", "-n", "2", "-m", "calm and not gpu", *arguments, fine=(0, NO_TESTS))
-        arguments = ("-n", "2", "-m", "not alone and not calm and not gpu", *arguments)
+        run(python, "-m", "pytest", "-q", *SIDE_BY_SIDE, "-m", "calm and not gpu", *arguments, fine=(0, NO_TESTS))
+        arguments = (*SIDE_BY_SIDE, "-m", "not alone and not calm and not gpu", *arguments)
     run(python, "-m", "pytest", "-q", *arguments)
 
 

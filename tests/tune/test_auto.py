@@ -23,6 +23,8 @@ from flatout.tune.model import Ending, Finished, Mode, Plan
 from flatout.tune.plan import make_exact
 from flatout.tune.search import Search
 
+pytestmark = pytest.mark.calm
+
 # Fetching sleeps, so that workers help on any machine. With "draws" it also draws: workers would draw other numbers; with
 # "workers" it has its own, which draw.
 SLEEPY = """
@@ -67,7 +69,7 @@ def in_the_folder(tmp_path, monkeypatch):
 
 def under_auto(command, folder):
     """The script is told when the tuning is through, however long that takes here."""
-    tuner = AutoTuner(SystemClock(), 2.0, lambda told: (folder / "enough").touch(), budget_s=8.0, timed_s=0.02)
+    tuner = AutoTuner(SystemClock(), 2.0, lambda told: (folder / "enough").touch(), budget_s=15.0, timed_s=0.02)
     environ = {**os.environ, **QUIET}
     finished = run_observed(
         [sys.executable, *map(str, command)], environ, SystemClock(), Wanted(auto=True), beside=tuner.beside
