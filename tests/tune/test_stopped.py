@@ -39,6 +39,11 @@ def test_the_way_on_is_what_was_typed_with_the_folder(typed, script, expected, t
     assert go_on_with(["t.py"], ["t.py"], Path("/elsewhere/1")) == "flatout tune --resume /elsewhere/1 t.py"
 
 
+def heeding():
+    """In the background of a shell Ctrl-C is ignored, and programs inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(("number", "times", "code"), [(signal.SIGINT, 2, 130), (signal.SIGTERM, 1, 143)])
 def test_stopped_before_the_first_measurement(number, times, code, tmp_path):
@@ -53,6 +58,7 @@ def test_stopped_before_the_first_measurement(number, times, code, tmp_path):
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
+        preexec_fn=heeding,
     )
     end = time.monotonic() + 30
     while time.monotonic() < end and not (pids.exists() and pids.read_text(encoding="ascii").count("\n") == 2):
