@@ -6,6 +6,7 @@
     python3 dev.py test --torch 2.4.1     the agent's tests on another torch, in an environment of its own
     python3 dev.py test --lowest          the front's tests on the oldest dependencies that pyproject.toml allows
     python3 dev.py test -- -k words       what follows -- goes to pytest
+    python3 dev.py test --thorough        the few that take long and rarely tell anything new
     python3 dev.py prepare --torch 2.4.1  only the environments, all that are named at the same time
 
 Environments are kept beside this file (.venv*); nothing is installed again while nothing has changed.
@@ -148,9 +149,19 @@ def demo() -> None:
 def run_tests(python: Path, *arguments: str) -> None:
     """Those that measure time first and by themselves, then those that mostly sleep beside their like, then the rest."""
     if not any(word.startswith("-") for word in arguments):
-        run(python, "-m", "pytest", "-q", "-m", "alone and not gpu", *arguments, fine=(0, NO_TESTS))
-        run(python, "-m", "pytest", "-q", *SIDE_BY_SIDE, "-m", "calm and not gpu", *arguments, fine=(0, NO_TESTS))
-        arguments = (*SIDE_BY_SIDE, "-m", "not alone and not calm and not gpu", *arguments)
+        run(python, "-m", "pytest", "-q", "-m", "alone and not gpu and not thorough", *arguments, fine=(0, NO_TESTS))
+        run(
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            *SIDE_BY_SIDE,
+            "-m",
+            "calm and not gpu and not thorough",
+            *arguments,
+            fine=(0, NO_TESTS),
+        )
+        arguments = (*SIDE_BY_SIDE, "-m", "not alone and not calm and not gpu and not thorough", *arguments)
     run(python, "-m", "pytest", "-q", *arguments)
 
 
@@ -184,6 +195,7 @@ def main() -> None:
     testing = commands.add_parser("test", help="linters, types, walls, all tests")
     testing.add_argument("--torch", metavar="VERSION", help="the agent's tests on this torch")
     testing.add_argument("--lowest", action="store_true", help="the front's tests on the oldest dependencies")
+    testing.add_argument("--thorough", action="store_true", help="only those that take long and rarely tell anything new")
     testing.add_argument("pytest_arguments", nargs="*", metavar="PYTEST ARGUMENTS", help="after --")
     preparing = commands.add_parser("prepare", help="the environments of the tests, side by side")
     preparing.add_argument("--torch", metavar="VERSION", help="also that of this torch")
@@ -195,7 +207,8 @@ def main() -> None:
     elif arguments.command == "prepare":
         prepare(arguments.torch, arguments.lowest)
     else:
-        test(arguments.torch, arguments.lowest, arguments.pytest_arguments)
+        thorough = ["-m", "thorough and not gpu"] if arguments.thorough else []
+        test(arguments.torch, arguments.lowest, [*thorough, *arguments.pytest_arguments])
     say(f"done in {time.monotonic() - began:.0f} s")
 
 

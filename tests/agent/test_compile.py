@@ -47,7 +47,9 @@ print(dict(counters["stats"]), dict(counters["graph_break"]), dict(counters["rec
 """
 
 
-@pytest.mark.parametrize("what", ["model", "reset", "optimizer", "whole"])
+@pytest.mark.parametrize(
+    "what", ["model", "optimizer", *(pytest.param(what, marks=pytest.mark.thorough) for what in ("reset", "whole"))]
+)
 def test_dynamo_sees_the_same(what, flatout, plain, script):
     path = script(SCRIPT)
     alone, ours = plain(path, what), flatout("run", "-q", path, what)

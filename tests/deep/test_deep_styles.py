@@ -23,7 +23,14 @@ def written(folder):
     return {str(name): path.read_bytes() for name, path in found.items() if ".flatout" not in name.parts}
 
 
-@pytest.mark.parametrize("command", CASES)
+THOROUGH = ("workers.py", "setprofile.py", "evaluates_inside.py", "child_after_training.py")
+
+
+def rarely(command):
+    return pytest.param(command, marks=pytest.mark.thorough) if command in THOROUGH else command
+
+
+@pytest.mark.parametrize("command", [rarely(command) for command in CASES])
 def test_nothing_changes_under_the_deep_look(command, flatout, plain, tmp_path):
     name, *arguments = command.split()
     here = tmp_path / "ours"
