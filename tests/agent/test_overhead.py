@@ -53,7 +53,7 @@ def test_hooks_cost_a_few_microseconds_a_step(monkeypatch):
         return (time.perf_counter() - began) / STEPS * 1e6
 
     patches = Patches()
-    without, within = [], []
+    without, within, cost = [], [], LIMIT_US
     # Interleaved, and the best of each: what else runs on the machine only ever adds. So where it seems too much, look longer.
     while len(within) < FEWEST or (cost >= LIMIT_US and len(within) < MOST):
         without.append(timed())
