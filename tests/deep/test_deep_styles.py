@@ -23,7 +23,7 @@ def written(folder):
     return {str(name): path.read_bytes() for name, path in found.items() if ".flatout" not in name.parts}
 
 
-THOROUGH = ("workers.py", "setprofile.py", "evaluates_inside.py", "child_after_training.py")
+THOROUGH = ("workers.py", "setprofile.py", "evaluates_inside.py", "child_after_training.py", "in_backward.py")
 
 
 def rarely(command):

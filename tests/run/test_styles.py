@@ -97,7 +97,26 @@ def forks():
         yield cache(lambda: stack.enter_context(Forks()))
 
 
-@pytest.mark.parametrize("name", CASES)
+# Each has a near relative that runs every time.
+THOROUGH = {
+    "gan",
+    "timm-like",
+    "folds",
+    "own-optimizers",
+    "in-a-bare-fork",
+    "in-parent-and-child",
+    "in-a-forkserver-child",
+    "distributed-launch",
+    "accelerate-launch",
+    "several-calls-in-data-parallel",
+    "samplers-and-collate",
+    "l-bfgs",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough) if name in THOROUGH else name for name in CASES]
+)
 def test_nothing_changes_and_the_counts_are_true(name, tmp_path, forks):
     style = CASES[name]
     if importlib.util.find_spec(style.needs) is None:

@@ -96,7 +96,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("kind", ["pure", "draws", "workers"])
+@pytest.mark.parametrize("kind", ["pure", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("draws", "workers"))])
 def test_every_bit_of_a_training_is_as_it_was(kind, script, in_the_folder):
     path = script(SLEEPY)
     told, tried = under_auto([path, 10000, kind, "auto.pt"], in_the_folder)
@@ -119,6 +119,7 @@ def test_every_bit_of_a_training_is_as_it_was(kind, script, in_the_folder):
         assert skipped["workers"] == skipped["prefetch_factor"] == "not-allowed"
 
 
+@pytest.mark.thorough
 def test_the_restoration_specimen_is_as_it_was(in_the_folder):
     command = [EXAMPLES / "restoration.py", "--small", "--batch-size", "4", "--train-size", "800", "--epochs", "1"]
     _, tried = under_auto([*command, "--out", "auto"], in_the_folder)

@@ -55,6 +55,7 @@ CONFIG = (
 
 
 @pytest.mark.alone
+@pytest.mark.thorough
 def test_what_the_trials_kept_stands_in_the_file_and_the_file_is_measured(flatout, script, tmp_path):
     path = script(SCRIPT, "main.py")
     (tmp_path / "configs").mkdir()
