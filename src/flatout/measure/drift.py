@@ -47,7 +47,8 @@ def drift_of(places: Sequence[float], logs: Sequence[float]) -> Drift:
         return Drift(change=change, throttled_after=fallen - 1)
     if len(logs) < FEWEST_FOR_TREND:
         return Drift()
-    found = theil_sen(list(zip(places, logs, strict=True)))
+    # From the first one on, and without the last bits: what is equal in one unit is equal in every other.
+    found = theil_sen([(place, round(log - logs[0], 9)) for place, log in zip(places, logs, strict=True)])
     if found is None or abs(found.significance) <= SHOWN:
         return Drift()
     return Drift(change=math.expm1(found.slope * (places[-1] - places[0])), per_position=found.slope)
