@@ -174,6 +174,11 @@ def _by_supply(course: Course, offer: Offer) -> Steps[int | None]:
             if course.left_s() < course.cost_s(LOOK_SEGMENTS + 1):
                 break
             rate = yield from _rung(course, offer, workers, Mode.SUPPLY)
+            if rate is None and best == now:
+                # Perhaps it is the drawing that failed and not the workers: the real loop is asked.
+                course.supply_tells = False
+                course.decisions.pop((offer.knob, str(workers)), None)
+                return (yield from _climb(course, offer))
             if rate is None:
                 break  # so many cannot be had
             supplies[workers] = rate
