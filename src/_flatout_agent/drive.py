@@ -80,7 +80,9 @@ class Driver:
         known = self._loaders.get(id(use))
         if known is None or known[0] is not loader:
             self._loaders[id(use)] = (loader, use)
-            self._loader_is_new = self._ready and bool(use.batches)
+            # Training and validation may be made on one line, and take turns there: that is nothing new.
+            is_new = not any(one is loader for one in self.scene.loaders)
+            self._loader_is_new = self._loader_is_new or (self._ready and bool(use.batches) and is_new)
 
     def stepped(self, now: int) -> None:
         try:
