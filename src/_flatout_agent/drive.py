@@ -80,9 +80,7 @@ class Driver:
         known = self._loaders.get(id(use))
         if known is None or known[0] is not loader:
             self._loaders[id(use)] = (loader, use)
-            # Training and validation may be made on one line, and take turns there: that is nothing new.
-            is_new = not any(one is loader for one in self.scene.loaders)
-            self._loader_is_new = self._loader_is_new or (self._ready and bool(use.batches) and is_new)
+            self._loader_is_new = self._ready and bool(use.batches)
 
     def stepped(self, now: int) -> None:
         try:
@@ -149,7 +147,11 @@ class Driver:
     def _take_over(self) -> None:
         """Another loader of a line that is trained from: what was put on the last one goes on it, too."""
         self._loader_is_new = False
-        self.scene.found(loaders=self.training_loaders())
+        before, loaders = self.scene.loaders, self.training_loaders()
+        # Training and validation may be made on one line, and take turns there: that is nothing new.
+        if len(before) == len(loaders) and all(one is other for one, other in zip(before, loaders)):  # noqa: B905
+            return
+        self.scene.found(loaders=loaders)
         self.board.put_on_again(LOADER_KNOBS)
 
     def _end(self) -> None:

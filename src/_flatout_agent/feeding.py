@@ -52,6 +52,7 @@ class Feed:
         if self._replay.mode:
             batch = self._replay.give(iterator)
             if batch is not None:
+                self._driver.scene.mover.arrived(batch)
                 return batch
         try:
             batch = self._handover.next_batch(iterator, original) if self._handover.busy else original(iterator)

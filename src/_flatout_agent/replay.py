@@ -32,6 +32,9 @@ class Kept:
     def on(self, device: Any) -> Kept:
         return Kept(self._own.to(device))
 
+    def pinned(self) -> Kept:
+        return Kept(self._own.pin_memory()) if self._own.device.type == "cpu" else self
+
     @property
     def tensor(self) -> Any:
         return self._own
@@ -48,6 +51,7 @@ class Replay:
         self._torch = torch
         self._batches: dict[int, list[Any]] = {}  # identity of a dataset -> kept batches
         self._moved: dict[int, list[Any]] = {}
+        self._pinned: dict[int, list[Any]] = {}  # the same in page-locked memory, while that is asked for
         self._sized: dict[int, list[Any]] | None = None  # batches of another size, while they are asked for
         self._next = 0
         self.mode = ""
@@ -62,7 +66,7 @@ class Replay:
 
     def give(self, iterator: Any) -> Any:
         """The next kept batch for this iterator, or None where nothing of its dataset was kept."""
-        kept = self._moved if self.mode == DEVICE else self._batches
+        kept = self._moved if self.mode == DEVICE else (self._pinned or self._batches)
         batches = (self._sized if self._sized is not None else kept).get(_source(iterator))
         if not batches:
             return None
@@ -77,6 +81,20 @@ class Replay:
 
     def forget_moved(self) -> None:
         self._moved = {}
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.mode == HOST and bool(self._pinned) and self._sized is None
+
+    def pin(self, wanted: bool) -> None:
+        """As a loader that pins would give them: the floor with the copy is another one then."""
+        if not wanted:
+            self._pinned = {}
+        elif not self._pinned:
+            self._pinned = {
+                source: [_rebuilt(batch, Kept, lambda kept: kept.pinned()) for batch in batches]
+                for source, batches in self._batches.items()
+            }
 
     def resize(self, size: int | None) -> bool:
         """From now on batches of so many samples, put together from the kept ones; None: as they came."""

@@ -13,16 +13,18 @@ import time
 from time import perf_counter_ns
 from typing import Any
 
+from _flatout_agent.apply.model import applied
 from _flatout_agent.books import Books
 from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.feeding import Feed
 from _flatout_agent.profile import look
-from _flatout_agent.replay import DEVICE, Replay
+from _flatout_agent.replay import DEVICE, HOST, Replay
 from _flatout_agent.supply import MODE as SUPPLY
 from _flatout_agent.supply import Supply
 from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer_name
 
+PIN = "pin_memory"
 POLL_S = 0.002
 WINDOWS = 8
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
@@ -178,6 +180,8 @@ class SegmentsCourse(TrialCourse):
             self._replay.move(driver.scene.device_type)
         else:
             self._replay.forget_moved()
+        self._replay.pin(self._replay.mode == HOST and segment["knobs"].get(PIN) == "on" and driver.scene.has_cuda())
+        driver.scene.handover.parks = not segment.get("epochs")
         self._warm_left = max(1, segment["warm_steps"])
         self._turns_left = segment.get("epochs", 0)
         self._feed.epoch_turned = False
@@ -214,6 +218,9 @@ class SegmentsCourse(TrialCourse):
             "epoch_ended": self._epoch_ended,
             **self._books.told(driver.scene.device_type, self._replay.bytes_on(driver.scene.device_type)),
         }
+        # No batch came from the loader that could show it.
+        if self._replay.is_pinned and self._outcomes[PIN].status == "applied":
+            result["outcomes"][PIN] = applied("replayed").told()
         write_whole(os.path.join(self._folder, answer_name(result["id"])), result)
 
     def _answer_supply(self, driver: Driver, supply: Supply) -> None:

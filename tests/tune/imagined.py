@@ -68,6 +68,7 @@ class Machine:
     build_s: float = 15.0
     rebuild: float = 0.3  # of it, once the compiler's cache is filled
     start_s: float = 3.0
+    switch_s: float = 0.0  # to another number of workers
     sigma: float = 0.008
     drift: float = 0.0
     fall_at: int | None = None
@@ -162,6 +163,7 @@ class Runner:
         self.built = set()
         self.cached = set()
         self.age = 0.0
+        self.workers = "0"
 
     def draw(self, segment):
         return random.Random(self.machine.seed * 100_003 + segment.id)
@@ -188,6 +190,9 @@ class Runner:
             wait = machine.hang_s if status is Status.HANG else 0.7
             return SegmentResult(id=segment.id, status=status, took_s=took + wait)
         active = {k: v for k, v in segment.knobs.items() if k not in machine.refuses}
+        if segment.mode in (Mode.REAL, Mode.SUPPLY):
+            took += machine.switch_s * (active.get("workers", "0") != self.workers)
+            self.workers = active.get("workers", "0")
         build = self.build(active)
         return self.timed(segment, active, draw, took, build)
 

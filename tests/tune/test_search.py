@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -137,6 +138,25 @@ def test_a_budget_is_kept_and_never_makes_it_worse(budget):
         assert machine.rate(end.profile) >= 0.98 * machine.rate({})
 
 
+# About what the specimens cost on a large card: milliseconds of a step, seconds of a start and a build.
+ON_A_LARGE_CARD = {
+    "loader far behind": Machine(batch=16, prepare=68, cores=15, copy=1.5, launch=3, device=5.2, switch_s=0.6, start_s=9),
+    "small steps": Machine(prepare=6.2, cores=15, copy=0.4, launch=4.3, device=1.5, graphs_launch=0.5, switch_s=0.6, start_s=9),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_LARGE_CARD)
+def test_ninety_seconds_are_enough_on_a_large_card(name):
+    """Of them three went into a first look; the imagined machine counts its start."""
+    for seed in range(5):
+        machine = replace(ON_A_LARGE_CARD[name], seed=seed, sigma=0.02)
+        wanted = plan(budget_s=87.0, timed_s=0.5, skip=["cudnn_benchmark"])
+        end, segments, _ = search(machine, wanted)
+        assert machine.rate(end.profile) / machine.optimum(plan(offers=[o for o in OFFERS if not o.restart])) >= 0.93
+        assert end.spent_s <= 93
+        holds(machine, wanted, end, segments)
+
+
 def test_bf16_hurts_while_launches_hold_the_device_up_and_is_tried_again():
     machine = Machine(launch=12, device=9, knows_busy=False, bf16_launch=1.2)
     end, segments, _ = search(machine, plan(budget_s=400.0))
@@ -198,7 +218,7 @@ def test_workers_that_wait_for_a_disk_may_be_more_than_the_cores():
 PERSISTENT = offer("persistent_workers", ["on"], EXACT, [Bound.INPUT])
 
 
-@pytest.mark.parametrize(("epoch_steps", "code"), [(60, "faster"), (8000, "no-time"), (None, "no-epochs")])
+@pytest.mark.parametrize(("epoch_steps", "code"), [(60, "plainly-faster"), (8000, "no-time"), (None, "no-epochs")])
 def test_workers_that_stay_are_judged_where_epochs_turn(epoch_steps, code):
     machine = Machine(prepare=60, cores=16, epoch_steps=epoch_steps)
     wanted = plan(budget_s=400.0, offers=[*OFFERS, PERSISTENT], epoch_steps=epoch_steps)
@@ -207,7 +227,7 @@ def test_workers_that_stay_are_judged_where_epochs_turn(epoch_steps, code):
     assert found.code == code
     over_epochs = [s for s in segments if s.epochs]
     assert all("workers" in s.knobs for s in over_epochs)
-    assert bool(over_epochs) == (code == "faster")
+    assert bool(over_epochs) == (code == "plainly-faster")
 
 
 def test_only_skip_and_allow():

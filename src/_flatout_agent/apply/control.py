@@ -7,6 +7,7 @@ from weakref import ref
 
 from _flatout_agent.apply.fetching import plain_values
 from _flatout_agent.apply.outputs import tensors_in
+from _flatout_agent.apply.parked import Parked
 from _flatout_agent.apply.stand_in import LiveSampler, Settings, build, restart, settings_of, shell
 from _flatout_agent.guard import fault
 
@@ -18,8 +19,9 @@ SEED_BITS = 0x7FFFFFFFFFFFFFFF
 class Control:
     """What is wanted of one loader, and workers of ours that outlive an epoch."""
 
-    def __init__(self, torch: Any, loader: Any) -> None:
+    def __init__(self, torch: Any, loader: Any, parked: Parked | None = None) -> None:
         self.torch = torch
+        self._parked = parked or Parked()
         self.loader: Callable[[], Any] = ref(loader)
         self.own = settings_of(loader)
         self.wanted: dict[str, Any] = {}
@@ -54,12 +56,17 @@ class Control:
         """An iterator with these settings: the kept one where its workers know the dataset as it is now."""
         sampler = LiveSampler(rest)
         loader = self.loader()
+        waiting = self._parked.take(loader, settings) if line.in_mid_epoch else None
+        if waiting is not None:
+            restart(self.torch, loader, waiting, settings._replace(persistent=True), sampler)
+            return waiting, sampler
         values = plain_values(loader.dataset) if settings.persistent else None
         if self._can_reuse(settings, values):
             self._kept_by = ref(line)
             restart(self.torch, loader, self._kept, settings, sampler)
             return self._kept, sampler
-        iterator = build(self.torch, loader, settings, sampler, seed)
+        stays = bool(settings.workers) and (settings.persistent or self._parked.open)
+        iterator = build(self.torch, loader, settings._replace(persistent=stays), sampler, seed)
         if settings.persistent:
             if self._kept_by() is None:
                 self.close_kept()
@@ -74,6 +81,13 @@ class Control:
             and values == self._kept_values  # a script that sets `dataset.epoch` means the workers too
             and self._kept_by() is None
         )
+
+    def put_aside(self, iterator: Any, settings: Settings, line: Line) -> None:
+        """A line turns to other settings in mid-epoch, and may come back to these."""
+        if not self._parked.put(self.loader(), settings, iterator):
+            self.finished_with(iterator, line)
+        elif iterator is self._kept:
+            self._kept = None
 
     def finished_with(self, iterator: Any, line: Line) -> None:
         """A line needs this iterator no more."""
@@ -114,6 +128,11 @@ class Line:
     def unsettled(self) -> bool:
         """What it delivers was still fetched under other settings than are wanted now."""
         return self._draining or (not self._ended and self.control.settings() != self._settings)
+
+    @property
+    def in_mid_epoch(self) -> bool:
+        iterator = self._visible()
+        return iterator is not None and iterator._num_yielded > 0
 
     def begin(self) -> None:
         """The script's iterator is a shell: there is nothing to drain, and fetching ahead begins at once."""
@@ -172,7 +191,7 @@ class Line:
     def _retire(self) -> None:
         if self._current is not None:
             current, self._current, self._sampler = self._current, None, None
-            self.control.finished_with(current, self)
+            self.control.put_aside(current, self._settings, self)
 
     def _turn_to(self, settings: Settings) -> None:
         iterator = self._visible()

@@ -14,6 +14,7 @@ from _flatout_agent.apply.ahead import Ahead
 from _flatout_agent.apply.control import Control, Line
 from _flatout_agent.apply.fetching import Fetching
 from _flatout_agent.apply.moving import Mover
+from _flatout_agent.apply.parked import Parked
 from _flatout_agent.guard import fault
 from _flatout_agent.patch import Patches, dress
 
@@ -28,9 +29,19 @@ class Handover:
         self._controls: dict[int, Control] = {}
         self._lines: dict[int, Line] = {}
         self._fetching: dict[int, tuple[Any, Fetching]] = {}
+        self._parked = Parked()
         self._watching = False
         self._ahead: Ahead | None = None
         self.busy = False  # while it is False the hooks need not call at all
+
+    @property
+    def parks(self) -> bool:
+        """Whether workers wait for settings that may come back: in trials, which change to and fro."""
+        return self._parked.open
+
+    @parks.setter
+    def parks(self, wanted: bool) -> None:
+        self._parked.open = wanted
 
     # --- what the hooks call -------------------------------------------------------------------------------------
 
@@ -73,7 +84,7 @@ class Handover:
     def control(self, loader: Any) -> Control:
         found = self._controls.get(id(loader))
         if found is None or found.loader() is not loader:
-            found = self._controls[id(loader)] = Control(self._torch, loader)
+            found = self._controls[id(loader)] = Control(self._torch, loader, self._parked)
         self.busy = True
         return found
 

@@ -196,6 +196,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
 
     began = SystemClock().monotonic()
     ready = trials.look()
+    # Starting the script is part of the search; but a slow start must not take all of its time.
+    limits["budget_s"] = max(limits["budget_s"] / 2, limits["budget_s"] - (SystemClock().monotonic() - began))
     if ready is None:
         log = str(place / "trials.log")
         screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))

@@ -52,6 +52,7 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
     course.ceilings = Ceilings(
         real=_mean(rates[Mode.REAL]), with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare, supply=supply
     )
+    course.floors_seen = (course.ceilings.with_copy, bare)
     course.looked_at = dict(course.whole)
     told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
     if told is not None:

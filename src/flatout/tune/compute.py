@@ -7,11 +7,11 @@ from typing import Any
 from flatout.base.records import Missing
 from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK
-from flatout.tune.baseline import BUSY
+from flatout.tune.baseline import BUSY, HARDLY, waits
 from flatout.tune.batch_search import batch_size
-from flatout.tune.course import FINAL_PAIRS, REBUILD, USUAL, Course, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, USUAL, Course, Steps
 from flatout.tune.judge import judge
-from flatout.tune.model import Decision, Mode, Offer, Values, Verdict
+from flatout.tune.model import Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
 from flatout.tune.schedule import children_for, restart_values, segments_for
 from flatout.tune.trial import Question, Trial
@@ -20,8 +20,10 @@ BUILD_GUESS_S = 20.0  # of a compile, until one was seen
 GRAPHS = frozenset({"reduce-overhead"})  # what it saves is launching
 KEPT_BUSY = 0.98  # a device as busy as this has no launches to save
 PARTNERS = (("precision", "channels_last"),)
+COPYING = ("pin_memory", "non_blocking")
 NO_GAIN_ALONE = ("slower", "inside-noise")
 RESTARTS_SHARE = 0.2  # of the budget
+OUTRUN = 1.25  # a loader gives unevenly, and less beside a training
 STARVED = 0.6  # busy for less of the time, a device waits for launches
 LOOK_SEGMENTS = segments_for(PAIRS_AT_LOOK[0])
 
@@ -37,9 +39,11 @@ def compute_knobs(course: Course) -> Steps[None]:
         yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from batch_size(course)
         yield from building_knobs(course)
+        yield from copying_knobs(course)
         yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH not in offer.cures])
     else:
         yield from hot_knobs(course, _hot(course))
+        yield from copying_knobs(course)
         if _restarts_are_cheap(course):
             yield from restart_knobs(course)
         yield from batch_size(course)
@@ -82,28 +86,41 @@ def consider(
     value: str,
     mode: Mode,
     build_s: float = 0.0,
+    segments: int = LOOK_SEGMENTS,
     **more: Any,
 ) -> Steps[Decision]:
     """One value of one knob against the whole, where there is time for it; `more` is for the question."""
     if (closed := course.closed(offer.knob, value)) is not None:
         return closed
+    if is_compute(offer) and outruns_supply(course):
+        figures: Params = {"supply": round(course.most_supply or 0.0, 1), "demand": _told(course.ceilings.with_copy)}
+        return course.decisions.get((offer.knob, value)) or course.decide(offer, value, "input-is-the-wall", figures)
     children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
     if not offer.restart and not offer.builds and is_compute(offer):
         build_s += course.first_build_s  # what is compiled is compiled anew for another format or layout
-    needs = course.cost_s(LOOK_SEGMENTS, children, build_s, mode) + surcharge_s(course, offer)
+    needs = course.cost_s(segments, children, build_s, mode) + surcharge_s(course, offer)
     needs = max(needs, LOOK_SEGMENTS * course.epochs_s(more.get("shape", USUAL).epochs))
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)
     course.trying = [offer.knob]
     for _ in range(2):
         standing = {**course.whole, **course.aid}
-        question = Question(a=standing, b={**standing, offer.knob: value}, mode=mode, **more)
+        question = Question(a=standing, b={**standing, offer.knob: value}, mode=mode, settled_if_clear=True, **more)
         trial = yield from held(course, question)
         if trial is not None:
             course.trying = []
-            return judge(course, offer, value, trial, mode)
+            decision = judge(course, offer, value, trial, mode)
+            if decision.verdict is Verdict.KEPT and mode is course.compute_mode:
+                course.raise_floor(decision.ratio)
+            return decision
     course.trying = []
     return course.decide(offer, value, "interrupted", {"status": course.broke.value})
+
+
+def outruns_supply(course: Course) -> bool:
+    """Whether the compute side could take more than the loader ever gives: then a faster one only waits longer."""
+    floor, most = course.ceilings.with_copy, course.most_supply
+    return most is not None and isinstance(floor, float) and floor > OUTRUN * most
 
 
 def surcharge_s(course: Course, offer: Offer) -> float:
@@ -158,7 +175,9 @@ def _together(course: Course, offers: list[Offer]) -> Steps[Trial | None]:
     change: Values = {offer.knob: offer.values[0] for offer in offers}
     course.trying = list(change)
     standing = {**course.whole, **course.aid}
-    question = Question(a=standing, b={**standing, **change}, mode=course.compute_mode, second_chance=False)
+    question = Question(
+        a=standing, b={**standing, **change}, mode=course.compute_mode, second_chance=False, settled_if_clear=True
+    )
     trial = yield from held(course, question)
     course.trying = []
     for offer in offers:
@@ -166,7 +185,25 @@ def _together(course: Course, offers: list[Offer]) -> Steps[Trial | None]:
             course.decide(offer, offer.values[0], "interrupted", {"status": course.broke.value})
         elif trial.fault is None or offer.knob in trial.unapplied:
             judge(course, offer, offer.values[0], trial, question.mode)
+    if trial is not None and trial.comparison is not None and any(offer.knob in course.whole for offer in offers):
+        course.raise_floor(trial.comparison.ratio)
     return trial
+
+
+def copying_knobs(course: Course) -> Steps[None]:
+    """Pinned batches and copies that do not wait, together: the one is little without the other."""
+    offers = [offer for offer in course.offers() if offer.knob in COPYING and offer.knob not in course.whole]
+    offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
+    ceilings = course.ceilings
+    known = course.compute_mode is Mode.REPLAY_HOST and isinstance(ceilings.without_copy, float)
+    if not offers or not known or not waits(ceilings.with_copy, course.bare_floor, HARDLY) or outruns_supply(course):
+        return
+    course.stage = "copy"
+    course.pending = LOOK_SEGMENTS
+    if len(offers) == 1:
+        yield from consider(course, offers[0], offers[0].values[0], course.compute_mode)
+    else:
+        yield from _together(course, offers)
 
 
 def building_knobs(course: Course) -> Steps[None]:
@@ -177,7 +214,8 @@ def building_knobs(course: Course) -> Steps[None]:
         for index, value in enumerate(values):
             course.pending = LOOK_SEGMENTS * (len(values) - index)
             if course.whole.get(offer.knob) != value and not _beyond_repair(course, offer, value):
-                yield from consider(course, offer, value, course.compute_mode, build_guess_s(course, offer))
+                guess = build_guess_s(course, offer)
+                yield from consider(course, offer, value, course.compute_mode, guess, segments=FEWEST_SEGMENTS)
 
 
 def _launches_count(course: Course) -> bool:
@@ -203,3 +241,7 @@ def _beyond_repair(course: Course, offer: Offer, value: str) -> bool:
         course.decide(offer, value, "not-launch-bound", {"busy": round(100 * course.busy, 1)})
         return True
     return False
+
+
+def _told(rate: float | Missing) -> float:
+    return round(rate, 1) if isinstance(rate, float) else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from flatout.base.records import Missing, Struct
+from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.statistics import Comparison
 from flatout.measure.time_to_loss import LossCurve
@@ -45,11 +45,10 @@ FINAL_PAIRS = 6
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
 RECENT = 20
 FEWEST_STEPS = 3
-FINAL_LOOK_SEGMENTS = 4  # real, replayed from both places, drawn
 TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
-INPUT_SEGMENTS = 16  # a look, a short ladder, one comparison
+INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 
 
 class StandingBrokenError(Exception):
@@ -84,7 +83,9 @@ class Course:
         self.busy: float | Missing = Missing("not-reported")
         self.step_s: float | Missing = Missing("not-measured")
         self.ceilings = Ceilings()
+        self.floors_seen: tuple[float | Missing, float | Missing] = (Missing("not-measured"),) * 2  # with and without the copy
         self.supplies: dict[int, float] = {}  # by number of workers, what the loader gives when nothing is computed
+        self.most_supply: float | None = None  # the best of them, where more workers were seen to give no more
         self.supply_tells = True  # until a loader's supply turns out not to be measurable
         self.spans_epochs = True  # segments may take whole epochs
         self.demand_may_grow = True  # until the compute side has had its knobs
@@ -216,12 +217,12 @@ class Course:
 
     @property
     def reserve_s(self) -> float:
-        """Kept back for matching the input side, for leaving each knob out once and for the last comparison."""
+        """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
         matching = 0.0 if self.input_matched else INPUT_SEGMENTS * self.hot_s()
-        looking = 0.0 if self.looked_at == self.whole else FINAL_LOOK_SEGMENTS * self.hot_s()
-        asking_again = 0.0 if self.stage in ("each", "final") else FEWEST_SEGMENTS * len(self.whole) * self.hot_s()
-        return last + matching + looking + asking_again
+        looking = 0.0 if self.looked_at == self.whole else self.hot_s() + 2 * self.hot_s(self.compute_mode)
+        again = 0 if self.stage in ("each", "final") else sum(not self.is_exact(knob) for knob in self.whole)
+        return last + matching + looking + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)
 
     def final_s(self, restarts: bool) -> float:
         fresh = (FINAL_PAIRS + 1) * self.start_s + FINAL_PAIRS / 2 * self.standing_build_s if restarts else 0.0
@@ -254,6 +255,25 @@ class Course:
 
     def class_of(self, offer: Offer) -> Numerics:
         return self.classes.get(offer.knob, offer.numerics)
+
+    def is_exact(self, knob: str) -> bool:
+        return self.class_of(self.offer(knob)) is Numerics.EXACT
+
+    def raise_floor(self, ratio: float | Missing) -> None:
+        """The compute side became so much faster."""
+        floor = self.ceilings.with_copy
+        if isinstance(floor, float) and isinstance(ratio, float):
+            self.ceilings = replace(self.ceilings, with_copy=floor * ratio)
+
+    @property
+    def bare_floor(self) -> float | Missing:
+        """The floor without the copy, as it may be by now: the copy takes as long as when it was last looked at."""
+        then, bare = self.floors_seen
+        now = self.ceilings.with_copy
+        if isinstance(then, Missing) or isinstance(bare, Missing) or isinstance(now, Missing):
+            return Missing("not-measured")
+        per_sample = 1 / now - max(0.0, 1 / then - 1 / bare)
+        return 1 / per_sample if per_sample > 0 else float("inf")
 
     def decide(
         self,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flatout.base.records import Missing, Struct
+from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Bound
 from flatout.tune.baseline import HARDLY, look, waits
 from flatout.tune.compute import LOOK_SEGMENTS, consider, each_value, is_compute
-from flatout.tune.course import Course, Shape, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, Course, Shape, Steps
 from flatout.tune.model import Mode, Offer, Params, Verdict
 from flatout.tune.schedule import segments_for, workers_of
 
@@ -28,16 +28,22 @@ class Rung(Struct, frozen=True):
     rate: float
 
 
+def workers_first(course: Course) -> Steps[None]:
+    """Of a loop that waits for its input; what gives less comes when it is known how much is wanted."""
+    course.stage = "input"
+    offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
+    if offer is not None:
+        yield from _match_workers(course, offer)
+
+
 def input_knobs(course: Course) -> Steps[None]:
     course.stage = "input"
     offers = [offer for offer in course.offers() if not is_compute(offer) and offer.knob != "batch_size"]
     workers = next((offer for offer in offers if offer.knob == "workers"), None)
-    others = [offer for offer in offers if offer.knob != "workers"]
+    others = [offer for offer in offers if offer.knob != "workers" and not _judged_on_kept_batches(course, offer)]
     if workers is not None:
         yield from _match_workers(course, workers)
     before = dict(course.whole)
-    if course.demand_may_grow:  # what gives little waits until it is known how much is wanted
-        others = [offer for offer in others if offer.knob not in OF_WORKERS]
     for index, offer in enumerate(others):
         course.pending = LOOK_SEGMENTS * (len(others) - index)
         if offer.knob == "persistent_workers" and workers_of(course.plan, course.whole):
@@ -50,6 +56,11 @@ def input_knobs(course: Course) -> Steps[None]:
     if workers is not None and course.whole != before and course.left_s() > course.cost_s(LOOK_SEGMENTS + 5):
         yield from look(course)
         yield from _match_workers(course, workers)
+
+
+def _judged_on_kept_batches(course: Course, offer: Offer) -> bool:
+    found = [course.decisions.get((offer.knob, value)) for value in offer.values]
+    return any(decision is not None and decision.mode is Mode.REPLAY_HOST for decision in found)
 
 
 def _match_workers(course: Course, offer: Offer) -> Steps[None]:
@@ -145,53 +156,103 @@ def _supply_reached(course: Course) -> bool:
 
 def _more_workers(course: Course, offer: Offer) -> Steps[None]:
     """Up the ladder by single segments, then the best rung against the whole: chosen on other figures than it is judged by."""
-    if course.left_s() < course.cost_s(LOOK_SEGMENTS + 2):
-        course.no_time(offer, "more", course.cost_s(LOOK_SEGMENTS + 2))
+    if course.left_s() < course.cost_s(FEWEST_SEGMENTS + 2):
+        course.no_time(offer, "more", course.cost_s(FEWEST_SEGMENTS + 2))
         return
     course.trying = ["workers"]
     course.pending = LOOK_SEGMENTS + 4
     best = yield from (_by_supply(course, offer) if course.supply_tells and course.supplies else _climb(course, offer))
     if best is None or best == workers_of(course.plan, course.whole):
         return
-    decision = yield from consider(course, offer, str(best), Mode.REAL)
-    if decision.verdict is Verdict.KEPT:
-        course.pending = segments_for(2) + 1
-        yield from look(course)
+    decision = yield from consider(course, offer, str(best), Mode.REAL, segments=FEWEST_SEGMENTS)
+    if decision.verdict is not Verdict.KEPT:
+        return
+    if course.demand_may_grow and best in course.supplies and isinstance(decision.ratio, float):
+        real = course.ceilings.real
+        real = real * decision.ratio if isinstance(real, float) else real
+        course.ceilings = replace(course.ceilings, real=real, supply=course.supplies[best])
+        return  # a look comes when the compute side has had its turn
+    course.pending = segments_for(2) + 1
+    yield from look(course)
 
 
 def _by_supply(course: Course, offer: Offer) -> Steps[int | None]:
     """The fewest workers whose supply exceeds the demand, with some to spare; or those that give most."""
-    plan, supplies = course.plan, course.supplies
-    now = workers_of(plan, course.whole)
+    now = workers_of(course.plan, course.whole)
     demand = course.ceilings.with_copy
     enough = demand * (GROWTH if course.demand_may_grow else SPARE) if isinstance(demand, float) else float("inf")
+    first = _first_rung(course, now, enough)
+    best = yield from _upwards(course, offer, first, enough)
+    if best is None and course.supply_tells:
+        return None
+    if best is None:
+        return (yield from _climb(course, offer))
+    if best == first:
+        best = yield from _downwards(course, offer, best, enough)
+    if best == now:
+        course.decide(offer, "more", "no-more-supply", {"workers": now, "supply": _told(course.supplies[now])})
+    return best
+
+
+def _first_rung(course: Course, now: int, enough: float) -> int:
+    """As many as would be enough if none stood in another's way, by doubling; or half of the cores, should these be too few."""
+    own, rung = course.supplies[now] / max(1, now), max(2, 2 * now)
+    while course.demand_may_grow and 4 * rung <= course.plan.worker_cap and rung * own < enough:
+        rung *= 2
+    return rung
+
+
+def _upwards(course: Course, offer: Offer, first: int, enough: float) -> Steps[int | None]:
+    """The rung that gives most, doubling until there is enough or no more to be had; None where drawing does not tell."""
+    plan, supplies = course.plan, course.supplies
+    now = workers_of(plan, course.whole)
     # Without workers nothing is fetched while something is computed: then the first rung wins by that alone.
     best, most_given = now, supplies[now] if now else 0.0
     workers, missed, most = now, 0, plan.worker_cap
     while most_given < enough and missed < 2 and workers < most:
-        workers, before = min(most, 2 * workers or 2), workers
-        if workers not in supplies:
-            if course.left_s() < course.cost_s(LOOK_SEGMENTS + 1):
-                break
-            rate = yield from _rung(course, offer, workers, Mode.SUPPLY)
-            if rate is None and best == now:
-                # Perhaps it is the drawing that failed and not the workers: the real loop is asked.
-                course.supply_tells = False
-                course.decisions.pop((offer.knob, str(workers)), None)
-                return (yield from _climb(course, offer))
-            if rate is None:
-                break  # so many cannot be had
-            supplies[workers] = rate
-        if supplies[workers] > RUNG * most_given:
-            best, most_given, missed = workers, supplies[workers], 0
+        workers, before = min(most, first if workers == now else 2 * workers), workers
+        rate = yield from _supply_of(course, offer, workers)
+        if rate is None and best == now and course.tried(offer.knob, str(workers)):
+            # Perhaps it is the drawing that failed and not the workers: the real loop is asked.
+            course.supply_tells = False
+            course.decisions.pop((offer.knob, str(workers)), None)
+            return None
+        if rate is None:
+            break  # no time, or so many cannot be had
+        if rate > RUNG * most_given:
+            best, most_given, missed = workers, rate, 0
         else:
             missed += 1
         # Workers that wait for disks and networks need no core each.
-        if workers == plan.worker_cap and supplies[workers] > SCALES * supplies[before] * workers / max(1, before):
+        if workers == plan.worker_cap and rate > SCALES * supplies[before] * workers / max(1, before):
             most = MORE_THAN_CORES * plan.worker_cap
-    if best == now:
-        course.decide(offer, "more", "no-more-supply", {"workers": now, "supply": _told(supplies[now])})
+    if missed >= 2 or workers >= most or course.closed(offer.knob, str(workers)) is not None:
+        course.most_supply = most_given
     return best
+
+
+def _downwards(course: Course, offer: Offer, best: int, enough: float) -> Steps[int]:
+    """A first rung so high may be too high: workers that stand in each other's way give no more than fewer of them."""
+    now = workers_of(course.plan, course.whole)
+    own = course.supplies[now] / max(1, now)
+    while best > 2 * max(1, now) and course.supplies[best] < min(enough, SCALES * best * own):
+        rate = yield from _supply_of(course, offer, best // 2)
+        if rate is None or RUNG * rate < course.supplies[best]:
+            break
+        best //= 2
+    return best
+
+
+def _supply_of(course: Course, offer: Offer, workers: int) -> Steps[float | None]:
+    """Measured once for each number; None where it cannot be had, or there is no time."""
+    if workers not in course.supplies:
+        if course.left_s() < course.cost_s(FEWEST_SEGMENTS + 1):
+            return None
+        rate = yield from _rung(course, offer, workers, Mode.SUPPLY)
+        if rate is None:
+            return None
+        course.supplies[workers] = rate
+    return course.supplies[workers]
 
 
 def _climb(course: Course, offer: Offer) -> Steps[int | None]:

@@ -27,7 +27,7 @@ def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) ->
     seen = (found, mode)
     if trial.plainly_slower or found.answer is Answer.SLOWER:
         return course.decide(offer, value, "slower", {"gain": percent(found.ratio)}, seen)
-    if found.answer is Answer.FASTER:
+    if trial.plainly_faster or found.answer is Answer.FASTER:
         return _faster(course, offer, value, trial, seen)
     if found.answer is Answer.UNKNOWN or trial.out_of_time:
         return course.decide(offer, value, "too-little", {"pairs": found.pairs}, seen)
@@ -43,16 +43,18 @@ def _unapplied(course: Course, offer: Offer, value: str, outcome: Outcome) -> De
 def _faster(course: Course, offer: Offer, value: str, trial: Trial, seen: tuple[Comparison, Mode]) -> Decision:
     found, mode = seen
     params = gain_and_margin(found)
+    code = "plainly-faster" if trial.plainly_faster else "faster"
+    if trial.plainly_faster:
+        params = {"gain": percent(found.ratio), "pairs": found.pairs}
     if offer.builds and trial.build_s > CHEAP_BUILD_S:
         repaid = repaid_steps(trial.build_s, trial.step_a_s, found.ratio)
         planned = course.plan.steps_planned
         if planned is not None and repaid > planned:
             return course.decide(offer, value, "not-repaid", not_repaid(found, trial.build_s, repaid, planned), seen)
-        decision = course.decide(
-            offer, value, "faster-repaid", {**params, "build_s": round(trial.build_s, 1), "repaid_steps": repaid}, seen
-        )
+        params = {**params, "build_s": round(trial.build_s, 1), "repaid_steps": repaid}
+        decision = course.decide(offer, value, f"{code}-repaid", params, seen)
     else:
-        decision = course.decide(offer, value, "faster", params, seen)
+        decision = course.decide(offer, value, code, params, seen)
     _replace_other_value(course, offer, value, float(params["gain"]))
     course.keep(offer.knob, value)
     if mode is course.compute_mode:

@@ -23,6 +23,7 @@ ON_A_GPU = {
     "workers": (),
     "pin_memory": ("on",),
     "non_blocking": ("on",),
+    "device_prefetch": ("on",),
     "persistent_workers": ("on",),
     "prefetch_factor": ("4",),
 }

@@ -10,6 +10,8 @@ from flatout.tune.model import Verdict
 REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "faster": (Verdict.KEPT, frozenset({"gain", "margin"})),
     "faster-repaid": (Verdict.KEPT, frozenset({"gain", "margin", "build_s", "repaid_steps"})),
+    "plainly-faster": (Verdict.KEPT, frozenset({"gain", "pairs"})),
+    "plainly-faster-repaid": (Verdict.KEPT, frozenset({"gain", "pairs", "build_s", "repaid_steps"})),
     "still-earns": (Verdict.KEPT, frozenset({"gain", "margin", "first_gain"})),
     "batch-fits": (Verdict.KEPT, frozenset({"batch", "largest", "peak", "limit"})),
     "batch-fits-so-far": (Verdict.KEPT, frozenset({"batch", "largest", "peak", "limit"})),

@@ -14,7 +14,7 @@ from flatout.tune.baseline import baseline, look
 from flatout.tune.batch_search import batch_size
 from flatout.tune.compute import compute_knobs, partners
 from flatout.tune.course import Course, StandingBrokenError, Steps, TooShortError
-from flatout.tune.inputs import aid_compute, input_is_the_wall, input_knobs, skip_behind_the_wall
+from flatout.tune.inputs import aid_compute, input_is_the_wall, input_knobs, skip_behind_the_wall, workers_first
 from flatout.tune.judge import is_settled
 from flatout.tune.model import (
     BatchGoal,
@@ -110,13 +110,15 @@ def _improve(course: Course) -> Steps[None]:
                 course.decide(offer, value, code, params)
     if course.bound == "input":
         course.input_matched = True  # for now: nothing is kept back from the stage itself
-        yield from input_knobs(course)
-        course.input_matched = False
+        yield from workers_first(course)
         course.wall = input_is_the_wall(course)
         if course.wall:
             skip_behind_the_wall(course)
+            course.demand_may_grow = False
+            yield from _match_input(course)
             yield from drop_each_once(course)
             return
+        course.input_matched = False
     yield from aid_compute(course)
     yield from compute_knobs(course)
     sized_for = dict(course.whole)

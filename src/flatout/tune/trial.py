@@ -19,7 +19,9 @@ from flatout.tune.course import USUAL, Course, Shape, StandingBrokenError, Steps
 from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
 from flatout.tune.schedule import a_first, differing, restarting
 
-WORTH = 0.02  # a knob that can hardly give this much is not measured any longer
+WORTH = 0.02  # a knob that can hardly give this much is not measured any longer …
+WORTH_IN_A_HURRY = 0.04  # … nor one that takes the time of others
+HURRY_S = 150.0
 STANDING_TRIES = 3
 NOT_MEASURED = Missing("not-measured")
 
@@ -42,7 +44,7 @@ class Question:
     worth: float | None = WORTH  # None: go on to the last look whatever hope there is
     second_chance: bool = True  # a suspect that failed is tried once more, alone; not where it is a group, or had its chance
     shape: Shape = USUAL
-    settled_if_clear: bool = False  # two plain pairs are enough to believe again what was shown before
+    settled_if_clear: bool = False  # two plain pairs are enough: what they keep is judged again in the whole
 
 
 @dataclass(kw_only=True)
@@ -107,7 +109,8 @@ def _decided(course: Course, question: Question, trial: Trial) -> bool:
         return True
     if question.worth is not None:
         hope = plausible_gain(trial.pairs)
-        if isinstance(hope, float) and hope < question.worth:
+        hurried = course.plan.budget_s < HURRY_S and question.worth == WORTH
+        if isinstance(hope, float) and hope < (WORTH_IN_A_HURRY if hurried else question.worth):
             return True
         mode = question.mode
         # What is wanted for the end of the search is not spent on a third look.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
-from flatout.tune.baseline import look
-from flatout.tune.compute import LOOK_SEGMENTS, NO_GAIN_ALONE, build_guess_s, consider, is_compute, restart_knobs
-from flatout.tune.course import FINAL_PAIRS, Course, Steps
+from flatout.tune.baseline import look, waits
+from flatout.tune.compute import COPYING, LOOK_SEGMENTS, NO_GAIN_ALONE, build_guess_s, consider, is_compute, restart_knobs
+from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
 from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Decision, Mode, Offer
 from flatout.tune.recover import held
@@ -18,6 +18,8 @@ MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropp
 RESTARTS_SHARE = 0.15  # of the budget
 # A batch is not left out, and workers that stay show over whole epochs only: these were judged last, in the whole.
 JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
+AT_FLOOR = 0.9
+PLAIN_GAIN = 20.0  # per cent
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
 
 
@@ -79,8 +81,9 @@ def spare_time(course: Course) -> Steps[bool]:
 
 def drop_each_once(course: Course) -> Steps[None]:
     """Every kept knob is left out once; those that gave least first, should the time not be enough for all."""
-    asked = [knob for knob in course.order if knob not in JUDGED_ELSEWHERE]
-    names = sorted(asked, key=lambda knob: course.first_gain.get(knob, 0.0))
+    asked = [knob for knob in course.order if knob not in JUDGED_ELSEWHERE and not _plainly_needed(course, knob)]
+    # What changes numbers first: what leaves every bit may stay for want of time.
+    names = sorted(asked, key=lambda knob: (course.is_exact(knob), course.first_gain.get(knob, 0.0)))
     if len(course.order) < 2:
         return
     course.stage = "each"
@@ -91,11 +94,24 @@ def drop_each_once(course: Course) -> Steps[None]:
             continue
         course.trying = [knob]
         without = {name: value for name, value in course.whole.items() if name != knob}
-        question = Question(a=without, b=course.whole, mode=Mode.REAL, suspect=Suspect.A, settled_if_clear=True)
+        mode = _where_it_shows(course, offer)
+        question = Question(a=without, b=course.whole, mode=mode, suspect=Suspect.A, settled_if_clear=True)
         trial = yield from held(course, question)
-        if trial is not None and not still_earns(course, offer, trial, Mode.REAL):
+        if trial is not None and not still_earns(course, offer, trial, mode):
             course.remove(knob)
     course.trying = []
+
+
+def _where_it_shows(course: Course, offer: Offer) -> Mode:
+    """A loop that runs at its floor gains what the floor gains: on kept batches that is seen sooner."""
+    replayed = is_compute(offer) or offer.knob in COPYING
+    at_floor = not waits(course.ceilings.real, course.ceilings.with_copy, AT_FLOOR)
+    return course.compute_mode if replayed and at_floor else Mode.REAL
+
+
+def _plainly_needed(course: Course, knob: str) -> bool:
+    """Workers of a loop that waited plainly: whatever made it faster since wants more of them, not fewer."""
+    return knob == "workers" and course.first_gain.get(knob, 0.0) > PLAIN_GAIN
 
 
 def _too_dear(course: Course, offer: Offer) -> bool:
@@ -104,7 +120,8 @@ def _too_dear(course: Course, offer: Offer) -> bool:
     if course.cost_s(0, children) > RESTARTS_SHARE * course.plan.budget_s:
         return True
     build_s = course.first_build_s if is_compute(offer) and not offer.restart and not offer.builds else 0.0
-    return course.left_s() < course.cost_s(LOOK_SEGMENTS, children, build_s)
+    mode = _where_it_shows(course, offer)
+    return course.left_s() < course.cost_s(FEWEST_SEGMENTS if children == 0 else LOOK_SEGMENTS, children, build_s, mode)
 
 
 def last_comparison(course: Course) -> Steps[Trial | None]:
