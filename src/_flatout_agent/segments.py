@@ -18,6 +18,7 @@ from _flatout_agent.books import Books
 from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.feeding import Feed
+from _flatout_agent.observe.lag import Lag
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, HOST, Replay
 from _flatout_agent.supply import MODE as SUPPLY
@@ -27,6 +28,7 @@ from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer
 PIN = "pin_memory"
 POLL_S = 0.002
 WINDOWS = 8
+LAG_EVERY = 4  # steps: whether the device had run dry at the end of one
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
 LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longer for it
 
@@ -66,6 +68,7 @@ class SegmentsCourse(TrialCourse):
         self._retries = 0
         self._turns_left = 0  # of a segment over whole epochs
         self._epoch_ended = False
+        self._lag: Lag | None = None
 
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
@@ -109,14 +112,17 @@ class SegmentsCourse(TrialCourse):
 
     def stepped(self, driver: Driver, now: int) -> bool:
         self._parent.end_if_gone()
-        supply = self._feed.supply
-        if supply is not None:
-            if supply.over:
-                self._answer_supply(driver, supply)
+        if self._feed.supply is not None:
+            if self._feed.supply.over:
+                self._answer_supply(driver, self._feed.supply)
                 self._ask(driver)
-            return True
-        if self._segment.get("epochs"):
-            return self._stepped_in_epochs(driver)
+        elif self._segment.get("epochs"):
+            self._stepped_in_epochs(driver)
+        else:
+            self._stepped_in_segment(driver, now)
+        return True
+
+    def _stepped_in_segment(self, driver: Driver, now: int) -> None:
         self._epoch_ended = self._epoch_ended or self._feed.turned
         if self._feed.turned and self._retries < MOST_RETRIES and self._segment["mode"] == "real":
             # An epoch's end costs once and not every half second: what was timed across it would say nothing of the loop.
@@ -130,8 +136,10 @@ class SegmentsCourse(TrialCourse):
                 self._warm_left -= 1
             if self._warm_left <= 0:
                 self._start_timing(driver)
-            return True
+            return
         self._steps += 1
+        if self._lag is not None and self._steps % LAG_EVERY == 0:
+            self._lag.sample()
         segment = self._segment
         elapsed = (now - self._mark.at) / 1e9
         if elapsed >= len(self._windows) * segment["timed_s"] / WINDOWS:
@@ -139,9 +147,8 @@ class SegmentsCourse(TrialCourse):
         if elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"] and self._seen_enough(now):
             self._answer(driver, "ok")
             self._ask(driver)
-        return True
 
-    def _stepped_in_epochs(self, driver: Driver) -> bool:
+    def _stepped_in_epochs(self, driver: Driver) -> None:
         """From the first step after a turn to the first step after the last: every turn counts, with all that it costs."""
         if self._mark is not None:
             self._steps += 1
@@ -155,7 +162,6 @@ class SegmentsCourse(TrialCourse):
                 if not self._turns_left:
                     self._answer(driver, "ok")
                     self._ask(driver)
-        return True
 
     def _seen_enough(self, now: int) -> bool:
         """A larger batch must get through what comes at the end of an epoch, too: its validation has batches of its own."""
@@ -205,6 +211,7 @@ class SegmentsCourse(TrialCourse):
         return "" if self._replay.resize(segment.get("batch")) else "batches-do-not-add-up"
 
     def _start_timing(self, driver: Driver) -> None:
+        self._lag = Lag(self._torch) if driver.scene.device_type == "cuda" else None
         self._mark = Mark(driver)
         self._windows = []
         self._steps = 0
@@ -216,6 +223,7 @@ class SegmentsCourse(TrialCourse):
             "status": status,
             **timed(driver, self._mark, self._build, self._outcomes),
             "epoch_ended": self._epoch_ended,
+            **(self._lag.told() if self._lag is not None else {}),
             **self._books.told(driver.scene.device_type, self._replay.bytes_on(driver.scene.device_type)),
         }
         # No batch came from the loader that could show it.

@@ -51,4 +51,5 @@ class Lag:
             self._spare.append(event)
 
     def told(self) -> dict[str, Any]:
+        self._resolve()
         return {"lag": {"count": self.count, "starved": self.starved, "mid_ns": self.total}} if self.count else {}

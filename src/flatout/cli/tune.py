@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flatout.tune.trials import Trials
 
 BUDGET = "90s"
+MARGIN = 0.95  # of the budget: the last comparison takes a little more or less than foreseen
 UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -197,7 +198,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     began = SystemClock().monotonic()
     ready = trials.look()
     # Starting the script is part of the search; but a slow start must not take all of its time.
-    limits["budget_s"] = max(limits["budget_s"] / 2, limits["budget_s"] - (SystemClock().monotonic() - began))
+    wanted = limits["budget_s"]
+    limits["budget_s"] = max(wanted / 2, MARGIN * wanted - (SystemClock().monotonic() - began))
     if ready is None:
         log = str(place / "trials.log")
         screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))

@@ -56,7 +56,7 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
     course.looked_at = dict(course.whole)
     told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
     if told is not None:
-        course.busy = told.device_busy
+        course.busy = told.busy
     if Mode.REAL in last:
         course.step_s = last[Mode.REAL].step_s
         course.bound = bound_of(course.ceilings, course.busy, last[Mode.REAL].phases)

@@ -99,7 +99,7 @@ def consider(
     if not offer.restart and not offer.builds and is_compute(offer):
         build_s += course.first_build_s  # what is compiled is compiled anew for another format or layout
     needs = course.cost_s(segments, children, build_s, mode) + surcharge_s(course, offer)
-    needs = max(needs, LOOK_SEGMENTS * course.epochs_s(more.get("shape", USUAL).epochs))
+    needs = max(needs, segments * course.epochs_s(more.get("shape", USUAL).epochs))
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)
     course.trying = [offer.knob]
@@ -143,7 +143,7 @@ def restart_knobs(course: Course) -> Steps[None]:
     course.pending = LOOK_SEGMENTS
     second_chance = True
     if len(offers) > 1:
-        trial = yield from _together(course, offers)
+        trial = yield from together(course, offers, course.compute_mode)
         if trial is None:
             return
         lone = trial.fault is not None or trial.plainly_slower
@@ -159,15 +159,16 @@ def partners(course: Course) -> Steps[None]:
         offers = [offer for offer in course.offers() if offer.knob in names]
         alone = {key: one for offer in offers if (one := course.decisions.get(key := (offer.knob, offer.values[0])))}
         if len(alone) == len(names) and all(one.code in NO_GAIN_ALONE for one in alone.values()):
-            yield from _together(course, offers)
+            yield from together(course, offers, course.compute_mode)
             # The figures of a pair that was not kept say nothing of each.
             course.decisions.update({key: one for key, one in alone.items() if key[0] not in course.whole})
 
 
-def _together(course: Course, offers: list[Offer]) -> Steps[Trial | None]:
+def together(course: Course, offers: list[Offer], mode: Mode) -> Steps[Trial | None]:
+    """Several knobs in one comparison: all of them are kept, or none."""
     children = children_for(PAIRS_AT_LOOK[0]) if any(offer.restart for offer in offers) else 0
     build_s = 0.0 if children else course.first_build_s
-    needs = course.cost_s(LOOK_SEGMENTS, children, build_s, course.compute_mode) + surcharge_s(course, offers[0])
+    needs = course.cost_s(LOOK_SEGMENTS, children, build_s, mode) + surcharge_s(course, offers[0])
     if course.left_s() < needs:
         for offer in offers:
             course.no_time(offer, offer.values[0], needs)
@@ -175,9 +176,7 @@ def _together(course: Course, offers: list[Offer]) -> Steps[Trial | None]:
     change: Values = {offer.knob: offer.values[0] for offer in offers}
     course.trying = list(change)
     standing = {**course.whole, **course.aid}
-    question = Question(
-        a=standing, b={**standing, **change}, mode=course.compute_mode, second_chance=False, settled_if_clear=True
-    )
+    question = Question(a=standing, b={**standing, **change}, mode=mode, second_chance=False, settled_if_clear=True)
     trial = yield from held(course, question)
     course.trying = []
     for offer in offers:
@@ -185,15 +184,15 @@ def _together(course: Course, offers: list[Offer]) -> Steps[Trial | None]:
             course.decide(offer, offer.values[0], "interrupted", {"status": course.broke.value})
         elif trial.fault is None or offer.knob in trial.unapplied:
             judge(course, offer, offer.values[0], trial, question.mode)
-    if trial is not None and trial.comparison is not None and any(offer.knob in course.whole for offer in offers):
+    kept = any(offer.knob in course.whole for offer in offers)
+    if trial is not None and trial.comparison is not None and kept and mode is course.compute_mode:
         course.raise_floor(trial.comparison.ratio)
     return trial
 
 
 def copying_knobs(course: Course) -> Steps[None]:
     """Pinned batches and copies that do not wait, together: the one is little without the other."""
-    offers = [offer for offer in course.offers() if offer.knob in COPYING and offer.knob not in course.whole]
-    offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
+    offers = copying_offers(course)
     ceilings = course.ceilings
     known = course.compute_mode is Mode.REPLAY_HOST and isinstance(ceilings.without_copy, float)
     if not offers or not known or not waits(ceilings.with_copy, course.bare_floor, HARDLY) or outruns_supply(course):
@@ -203,7 +202,13 @@ def copying_knobs(course: Course) -> Steps[None]:
     if len(offers) == 1:
         yield from consider(course, offers[0], offers[0].values[0], course.compute_mode)
     else:
-        yield from _together(course, offers)
+        yield from together(course, offers, course.compute_mode)
+
+
+def copying_offers(course: Course) -> list[Offer]:
+    """Those that nothing was decided about yet."""
+    offers = [offer for offer in course.offers() if offer.knob in COPYING and offer.knob not in course.whole]
+    return [offer for offer in offers if not course.judged(offer.knob, offer.values[0])]
 
 
 def building_knobs(course: Course) -> Steps[None]:

@@ -220,7 +220,7 @@ class Course:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
         matching = 0.0 if self.input_matched else INPUT_SEGMENTS * self.hot_s()
-        looking = 0.0 if self.looked_at == self.whole else self.hot_s() + 2 * self.hot_s(self.compute_mode)
+        looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
         again = 0 if self.stage in ("each", "final") else sum(not self.is_exact(knob) for knob in self.whole)
         return last + matching + looking + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)
 
@@ -311,6 +311,10 @@ class Course:
         decision = self.decisions.get((knob, value))
         final = (Verdict.FAILED, Verdict.NOT_APPLIED)
         return decision if decision is not None and decision.verdict in final else None
+
+    def judged(self, knob: str, value: str) -> bool:
+        decision = self.decisions.get((knob, value))
+        return decision is not None and decision.code != "no-time"
 
     def tried(self, knob: str, value: str) -> bool:
         return (knob, value) in self.decisions

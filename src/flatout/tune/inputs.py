@@ -5,14 +5,14 @@ from __future__ import annotations
 from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Bound
 from flatout.tune.baseline import HARDLY, look, waits
-from flatout.tune.compute import LOOK_SEGMENTS, consider, each_value, is_compute
+from flatout.tune.compute import COPYING, LOOK_SEGMENTS, consider, copying_offers, each_value, is_compute, together
 from flatout.tune.course import FEWEST_SEGMENTS, Course, Shape, Steps
 from flatout.tune.model import Mode, Offer, Params, Verdict
 from flatout.tune.schedule import segments_for, workers_of
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
 SPARE = 1.15  # supply for so much more than the demand: a loader delivers unevenly, and beside a training it gives less
-GROWTH = 2.0  # the same while the compute side may still become faster
+GROWTH = 1.3  # the same while the compute side may still become faster
 SCALES = 0.85  # of what as many workers more would give if none stood in another's way
 MORE_THAN_CORES = 4
 RUNG = 1.05  # a doubling that gives less has reached the end of the ladder
@@ -20,7 +20,7 @@ RUNG = 1.05  # a doubling that gives less has reached the end of the ladder
 
 # What shows at the turn of epochs, or in the evenness of the supply.
 OF_WORKERS = ("persistent_workers", "prefetch_factor")
-EPOCHS = 2
+EPOCHS = 1
 
 
 class Rung(Struct, frozen=True):
@@ -34,13 +34,18 @@ def workers_first(course: Course) -> Steps[None]:
     offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
     if offer is not None:
         yield from _match_workers(course, offer)
+    copying = copying_offers(course)
+    if len(copying) > 1 and workers_of(course.plan, course.whole):
+        # In the real loop: what comes from workers lies in shared memory, and pinning takes it out of there, too.
+        course.pending = LOOK_SEGMENTS
+        yield from together(course, copying, Mode.REAL)
 
 
 def input_knobs(course: Course) -> Steps[None]:
     course.stage = "input"
     offers = [offer for offer in course.offers() if not is_compute(offer) and offer.knob != "batch_size"]
     workers = next((offer for offer in offers if offer.knob == "workers"), None)
-    others = [offer for offer in offers if offer.knob != "workers" and not _judged_on_kept_batches(course, offer)]
+    others = [offer for offer in offers if offer.knob != "workers" and not _copying_is_judged(course, offer)]
     if workers is not None:
         yield from _match_workers(course, workers)
     before = dict(course.whole)
@@ -52,15 +57,16 @@ def input_knobs(course: Course) -> Steps[None]:
             yield from each_value(course, offer, Mode.REAL)
         else:
             _skip(course, offer)
+    if workers is not None:
+        yield from _fewer_workers(course, workers)
     # A faster copy is a higher demand: the number of workers is asked for once more.
     if workers is not None and course.whole != before and course.left_s() > course.cost_s(LOOK_SEGMENTS + 5):
         yield from look(course)
         yield from _match_workers(course, workers)
 
 
-def _judged_on_kept_batches(course: Course, offer: Offer) -> bool:
-    found = [course.decisions.get((offer.knob, value)) for value in offer.values]
-    return any(decision is not None and decision.mode is Mode.REPLAY_HOST for decision in found)
+def _copying_is_judged(course: Course, offer: Offer) -> bool:
+    return offer.knob in COPYING and all(course.judged(offer.knob, value) for value in offer.values)
 
 
 def _match_workers(course: Course, offer: Offer) -> Steps[None]:
@@ -117,7 +123,7 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
         if not course.spans_epochs or course.plan.epoch_steps is None:
             course.decide(offer, value, "no-epochs" if course.spans_epochs else "only-in-tune")
         else:
-            yield from consider(course, offer, value, Mode.REAL, shape=Shape(epochs=EPOCHS))
+            yield from consider(course, offer, value, Mode.REAL, segments=FEWEST_SEGMENTS, shape=Shape(epochs=EPOCHS))
 
 
 def _may_help(course: Course, offer: Offer) -> bool:
@@ -224,7 +230,8 @@ def _upwards(course: Course, offer: Offer, first: int, enough: float) -> Steps[i
         else:
             missed += 1
         # Workers that wait for disks and networks need no core each.
-        if workers == plan.worker_cap and rate > SCALES * supplies[before] * workers / max(1, before):
+        scales = rate > SCALES * supplies[before] * workers / max(1, before)
+        if workers == plan.worker_cap and scales and waits(rate, course.ceilings.with_copy, SPARE):
             most = MORE_THAN_CORES * plan.worker_cap
     if missed >= 2 or workers >= most or course.closed(offer.knob, str(workers)) is not None:
         course.most_supply = most_given
@@ -278,6 +285,14 @@ def _climb(course: Course, offer: Offer) -> Steps[int | None]:
             best = Rung(half_way, rate)
     # Where nothing stood out, the last rung is judged all the same, so that the answer has an interval.
     return best.workers if best.workers > now else worked
+
+
+def _fewer_workers(course: Course, offer: Offer) -> Steps[None]:
+    """Workers take cores from the loop itself: where half of them would supply it, half may be faster."""
+    half = workers_of(course.plan, course.whole) // 2
+    supply, real = course.supplies.get(half), course.ceilings.real
+    if half > course.plan.workers and supply is not None and isinstance(real, float) and supply > HARDLY * real:
+        yield from consider(course, offer, str(half), Mode.REAL)
 
 
 def _rung(course: Course, offer: Offer, workers: int, mode: Mode) -> Steps[float | None]:

@@ -96,6 +96,7 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     epoch_ended: bool = False
     curve: LossCurve | None = None
     device_busy: float | Missing = Missing("not-reported")  # share of the time in which a kernel ran
+    starved: float | Missing = Missing("not-reported")  # share of the looks at which the device had run dry at a step's end
     build_s: float = 0.0  # spent once: compiling, searching plans
     power_w: float | Missing = Missing("not-reported")  # of the cards, on the average of the segment with its warm-up
     code: str = ""  # why it was refused or failed
@@ -104,6 +105,13 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     @property
     def fault(self) -> bool:
         return self.status in FAULTS
+
+    @property
+    def busy(self) -> float | Missing:
+        """Of the device, by the best witness there is."""
+        if isinstance(self.device_busy, Missing) and isinstance(self.starved, float):
+            return 1.0 - self.starved
+        return self.device_busy
 
     @property
     def rate(self) -> float | Missing:

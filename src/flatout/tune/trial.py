@@ -109,8 +109,10 @@ def _decided(course: Course, question: Question, trial: Trial) -> bool:
         return True
     if question.worth is not None:
         hope = plausible_gain(trial.pairs)
-        hurried = course.plan.budget_s < HURRY_S and question.worth == WORTH
-        if isinstance(hope, float) and hope < (WORTH_IN_A_HURRY if hurried else question.worth):
+        if isinstance(hope, float) and hope < question.worth:
+            return True
+        ratio = trial.comparison.ratio
+        if course.plan.budget_s < HURRY_S and isinstance(ratio, float) and ratio < 1 + WORTH_IN_A_HURRY:
             return True
         mode = question.mode
         # What is wanted for the end of the search is not spent on a third look.
@@ -153,7 +155,7 @@ def _note(trial: Trial, arm: str, result: SegmentResult) -> None:
         trial.step_a_s = result.step_s
         trial.build_a_s = max(trial.build_a_s, result.build_s)
     else:
-        trial.busy = result.device_busy
+        trial.busy = result.busy
         trial.build_b_s = max(trial.build_b_s, result.build_s)
 
 

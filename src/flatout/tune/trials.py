@@ -29,6 +29,7 @@ POLL_S = 0.01
 IDLE_S = 45.0  # without any processor time in between: it hangs
 LONGEST_S = 600.0
 PATIENCE_S = 60.0  # beyond what its like took
+FEWEST_LOOKS = 5
 BUILDING = ("compile", "cudnn_benchmark")  # take as long as they like
 LEAVING_S = 10.0  # what a child that has told its losses may take to end
 MOST_ENDINGS = 3  # children that come to their end within one segment
@@ -288,6 +289,7 @@ def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
         memory_allocated=answer.get("memory_allocated", Missing("not-reported")),
         alloc_retries=int(answer.get("alloc_retries", 0)),
         epoch_ended=bool(answer.get("epoch_ended")),
+        starved=_starved(answer.get("lag")),
         build_s=float(answer.get("build_s", 0.0)),
         code=str(answer.get("code", "")),
     )
@@ -307,6 +309,10 @@ def batch_outcome(wanted: float, loader: tuple[int | None, int | None], per_step
 def without_batch(values: Values) -> Values:
     """What the agent is asked for: the batch is the script's own."""
     return {name: value for name, value in values.items() if name != "batch_size"}
+
+
+def _starved(lag: Mapping[str, int] | None) -> float | Missing:
+    return lag["starved"] / lag["count"] if lag and lag["count"] >= FEWEST_LOOKS else Missing("not-reported")
 
 
 def _params(details: Mapping[str, Any]) -> dict[str, str | int | float]:

@@ -133,7 +133,7 @@ def last_comparison(course: Course) -> Steps[Trial | None]:
         trial = yield from held(course, question)
         if trial is not None:
             if course.looked_at != course.whole:
-                yield from look(course, pairs=1)  # the ceilings of what is handed over, not of something before it
+                yield from look(course)  # the ceilings of what is handed over, not of something before it
             return trial
     return None
 
