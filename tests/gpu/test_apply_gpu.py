@@ -197,6 +197,7 @@ def torch_has_compiled():
         model = torch.compile(Net().cuda(), mode=mode)
         for _ in range(3):
             model(torch.randn(4, 3, 8, 8, device="cuda")).sum().backward()
+            model.zero_grad(set_to_none=True)  # gradients of a graph are overwritten by its next run
     torch._dynamo.reset()
 
 

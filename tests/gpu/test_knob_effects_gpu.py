@@ -3,6 +3,7 @@
 One command runs all of them: `pytest -m gpu tests/gpu`.
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 @pytest.fixture
 def stage_of():
+    gc.collect()  # a worker that frees what another test left on the card cannot: it is a fork
     stages = []
 
     def make(training):
@@ -49,6 +51,7 @@ def torch_has_compiled():
         model = torch.compile(Net().cuda(), mode=mode)
         for _ in range(3):
             model(torch.randn(4, 3, 8, 8, device="cuda")).sum().backward()
+            model.zero_grad(set_to_none=True)  # gradients of a graph are overwritten by its next run
     torch._dynamo.reset()
 
 
