@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from _flatout_agent.drive import Driver
 from _flatout_agent.replay import Replay
@@ -21,6 +21,7 @@ class Feed:
         self.supply: Supply | None = None
         self.turned = False  # a loader came to its end since this was last set …
         self.epoch_turned = False  # … one that is trained from
+        self.on_turn: Callable[[], None] = _nothing  # before the script hears of it
 
     def iterator_began(self, iterator: int) -> None:
         self._yields.pop(iterator, None)
@@ -64,12 +65,18 @@ class Feed:
         return batch
 
     def _note_turn(self, iterator: Any) -> None:
+        if not self.turned:
+            self.on_turn()
         self.turned = True
         self.epoch_turned = self.epoch_turned or self._trained_from(iterator)
 
     def _trained_from(self, iterator: Any) -> bool:
         dataset = getattr(iterator, "_dataset", None)
         return any(loader.dataset is dataset for loader in self._driver.scene.loaders)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _length(iterator: Any) -> int | None:

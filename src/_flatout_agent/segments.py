@@ -28,7 +28,7 @@ from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer
 PIN = "pin_memory"
 POLL_S = 0.002
 WINDOWS = 8
-LAG_EVERY = 4  # steps: whether the device had run dry at the end of one
+ENOUGH = 0.6  # of what was to be timed
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
 LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longer for it
 
@@ -63,6 +63,7 @@ class SegmentsCourse(TrialCourse):
         self._asked = False  # before the first question the memory's account runs from the process's start
         self._warm_left = 0
         self._mark: Mark | None = None
+        self._until_turn: dict[str, Any] | None = None  # what was timed when an epoch ended in the midst of it
         self._windows: list[list[float]] = []
         self._steps = 0
         self._retries = 0
@@ -72,6 +73,7 @@ class SegmentsCourse(TrialCourse):
 
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
+        self._feed.on_turn = lambda: self._turning(driver)
         driver.tape.after_reading.append(lambda now: self._end_without_steps(driver))
 
     def _end_without_steps(self, driver: Driver) -> None:
@@ -124,9 +126,14 @@ class SegmentsCourse(TrialCourse):
 
     def _stepped_in_segment(self, driver: Driver, now: int) -> None:
         self._epoch_ended = self._epoch_ended or self._feed.turned
+        if self._feed.turned and self._until_turn is not None:
+            self._write_answer(driver, "ok", self._until_turn)
+            self._ask(driver)
+            return
         if self._feed.turned and self._retries < MOST_RETRIES and self._segment["mode"] == "real":
             # An epoch's end costs once and not every half second: what was timed across it would say nothing of the loop.
             self._retries += 1
+            driver.scene.handover.park_over_turns(self._retries < MOST_RETRIES)
             self._mark = None
             self._warm_left = max(1, self._segment["warm_steps"])
         self._feed.turned = False
@@ -138,7 +145,7 @@ class SegmentsCourse(TrialCourse):
                 self._start_timing(driver)
             return
         self._steps += 1
-        if self._lag is not None and self._steps % LAG_EVERY == 0:
+        if self._lag is not None:
             self._lag.sample()
         segment = self._segment
         elapsed = (now - self._mark.at) / 1e9
@@ -170,7 +177,7 @@ class SegmentsCourse(TrialCourse):
 
     def _ask(self, driver: Driver) -> None:
         # Before the next number is known: a script that ends in the switch must not answer with what the last segment timed.
-        self._mark = None
+        self._mark = self._until_turn = None
         self._steps = 0
         segment = self._next_question(driver)
         if self._asked:
@@ -216,12 +223,24 @@ class SegmentsCourse(TrialCourse):
         self._windows = []
         self._steps = 0
 
+    def _turning(self, driver: Driver) -> None:
+        """An epoch ends in the middle of what is timed: what was timed so far may be enough."""
+        segment = self._segment
+        if self._mark is None or segment["mode"] != "real" or segment.get("epochs") or segment.get("through_epoch"):
+            return
+        elapsed = (perf_counter_ns() - self._mark.at) / 1e9
+        if elapsed >= ENOUGH * segment["timed_s"] and self._steps >= ENOUGH * segment["timed_steps"]:
+            self._until_turn = timed(driver, self._mark, self._build, self._outcomes)
+
     def _answer(self, driver: Driver, status: str) -> None:
         assert self._mark is not None
+        self._write_answer(driver, status, timed(driver, self._mark, self._build, self._outcomes))
+
+    def _write_answer(self, driver: Driver, status: str, timed_so_far: dict[str, Any]) -> None:
         result = {
             "id": self._segment["id"],
             "status": status,
-            **timed(driver, self._mark, self._build, self._outcomes),
+            **timed_so_far,
             "epoch_ended": self._epoch_ended,
             **(self._lag.told() if self._lag is not None else {}),
             **self._books.told(driver.scene.device_type, self._replay.bytes_on(driver.scene.device_type)),

@@ -56,7 +56,7 @@ class Control:
         """An iterator with these settings: the kept one where its workers know the dataset as it is now."""
         sampler = LiveSampler(rest)
         loader = self.loader()
-        waiting = self._parked.take(loader, settings) if line.in_mid_epoch else None
+        waiting = self._parked.take(loader, settings) if line.in_mid_epoch or self._parked.over_turns else None
         if waiting is not None:
             restart(self.torch, loader, waiting, settings._replace(persistent=True), sampler)
             return waiting, sampler
@@ -88,6 +88,13 @@ class Control:
             self.finished_with(iterator, line)
         elif iterator is self._kept:
             self._kept = None
+
+    def ended(self, iterator: Any, settings: Settings, line: Line) -> None:
+        """An epoch is over, or the script has left it."""
+        if self._parked.over_turns and iterator is not self._kept:
+            self.put_aside(iterator, settings, line)
+        else:
+            self.finished_with(iterator, line)
 
     def finished_with(self, iterator: Any, line: Line) -> None:
         """A line needs this iterator no more."""
@@ -168,7 +175,7 @@ class Line:
         """The script dropped its iterator, in mid-epoch or at its end."""
         try:
             if self._current is not None:
-                self.control.finished_with(self._current, self)
+                self.control.ended(self._current, self._settings, self)
                 self._current = None
         except Exception as error:
             fault("handover.abandoned", error)

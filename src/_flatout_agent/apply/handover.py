@@ -41,7 +41,11 @@ class Handover:
 
     @parks.setter
     def parks(self, wanted: bool) -> None:
-        self._parked.open = wanted
+        self._parked.open = self._parked.over_turns = wanted
+
+    def park_over_turns(self, wanted: bool) -> None:
+        """From one epoch to the next as well: only while nobody times the turn."""
+        self._parked.over_turns = wanted and self._parked.open
 
     # --- what the hooks call -------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Workers that wait for their settings to come back.
 
-Trials change to and fro in the middle of an epoch, and starting processes takes longer than a segment. Where an epoch begins
-workers are started as ever: what that costs belongs to what is measured.
+Trials change to and fro in the middle of an epoch, and starting processes takes longer than a segment. From one epoch to the
+next they wait only where that turn is not timed: where it is, workers are started as ever, and what that costs counts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Parked:
 
     def __init__(self) -> None:
         self.open = False
+        self.over_turns = False  # of epochs
         self._idle: dict[tuple[int, Settings], tuple[Any, Any, Any]] = {}
 
     def put(self, loader: Any, settings: Settings, iterator: Any) -> bool:

@@ -48,10 +48,9 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
     bare: float | Missing = Missing("no-replay")
     if course.compute_mode is not Mode.REAL:
         bare = (yield from sturdy(course, Mode.REPLAY_DEVICE)).rate
-    supply = yield from supply_now(course)
-    course.ceilings = Ceilings(
-        real=_mean(rates[Mode.REAL]), with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare, supply=supply
-    )
+    real = _mean(rates[Mode.REAL])
+    supply = yield from supply_now(course, real)
+    course.ceilings = Ceilings(real=real, with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare, supply=supply)
     course.floors_seen = (course.ceilings.with_copy, bare)
     course.looked_at = dict(course.whole)
     told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
@@ -62,8 +61,8 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
         course.bound = bound_of(course.ceilings, course.busy, last[Mode.REAL].phases)
 
 
-def supply_now(course: Course) -> Steps[float | Missing]:
-    """What the loader gives with as many workers as are kept; measured once for each number."""
+def supply_now(course: Course, real: float | Missing) -> Steps[float | Missing]:
+    """What the loader gives with as many workers as are kept; measured once for each number, and no less than the loop gets."""
     workers = workers_of(course.plan, course.whole)
     if not course.supply_tells:
         return Missing("cannot-be-drawn")
@@ -73,6 +72,8 @@ def supply_now(course: Course) -> Steps[float | Missing]:
             course.supply_tells = False
             return Missing("cannot-be-drawn")
         course.supplies[workers] = result.rate
+    if isinstance(real, float):
+        course.supplies[workers] = max(real, course.supplies[workers])
     return course.supplies[workers]
 
 

@@ -206,9 +206,16 @@ def copying_knobs(course: Course) -> Steps[None]:
 
 
 def copying_offers(course: Course) -> list[Offer]:
-    """Those that nothing was decided about yet."""
+    """Those that nothing was decided about yet, or nothing but that other costs hid what they give."""
     offers = [offer for offer in course.offers() if offer.knob in COPYING and offer.knob not in course.whole]
-    return [offer for offer in offers if not course.judged(offer.knob, offer.values[0])]
+    found = [(offer, course.decisions.get((offer.knob, offer.values[0]))) for offer in offers]
+    return [
+        offer
+        for offer, decision in found
+        if decision is None
+        or decision.code == "no-time"
+        or (decision.mode is Mode.REAL is not course.compute_mode and decision.code in NO_GAIN_ALONE)
+    ]
 
 
 def building_knobs(course: Course) -> Steps[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Bound
 from flatout.tune.baseline import HARDLY, look, waits
@@ -195,14 +197,27 @@ def _by_supply(course: Course, offer: Offer) -> Steps[int | None]:
         return (yield from _climb(course, offer))
     if best == first:
         best = yield from _downwards(course, offer, best, enough)
+    best = _as_many_as_needed(course, best, enough)
     if best == now:
         course.decide(offer, "more", "no-more-supply", {"workers": now, "supply": _told(course.supplies[now])})
     return best
 
 
+def _as_many_as_needed(course: Course, best: int, enough: float) -> int:
+    """Between the rungs, in proportion: every worker more takes a core from the loop itself."""
+    supplies, now = course.supplies, workers_of(course.plan, course.whole)
+    if best <= now or supplies[best] < enough:
+        return best
+    needed = math.ceil(best * enough / supplies[best])
+    if max(now, best // 2) < needed < best:
+        supplies[needed] = supplies[best] * needed / best
+        return needed
+    return best
+
+
 def _first_rung(course: Course, now: int, enough: float) -> int:
     """As many as would be enough if none stood in another's way, by doubling; or half of the cores, should these be too few."""
-    own, rung = course.supplies[now] / max(1, now), max(2, 2 * now)
+    own, rung = course.supplies[now] / max(1, now), max(2, 1 << now.bit_length())
     while course.demand_may_grow and 4 * rung <= course.plan.worker_cap and rung * own < enough:
         rung *= 2
     return rung

@@ -120,6 +120,8 @@ def _too_dear(course: Course, offer: Offer) -> bool:
     if course.cost_s(0, children) > RESTARTS_SHARE * course.plan.budget_s:
         return True
     build_s = course.first_build_s if is_compute(offer) and not offer.restart and not offer.builds else 0.0
+    if build_s > RESTARTS_SHARE * course.plan.budget_s / 2:
+        return True
     mode = _where_it_shows(course, offer)
     return course.left_s() < course.cost_s(FEWEST_SEGMENTS if children == 0 else LOOK_SEGMENTS, children, build_s, mode)
 
