@@ -69,6 +69,7 @@ class Machine:
     rebuild: float = 0.3  # of it, once the compiler's cache is filled
     start_s: float = 3.0
     switch_s: float = 0.0  # to another number of workers
+    contention: float = 0.0  # how much longer launching takes beside as many workers as there are cores
     sigma: float = 0.008
     drift: float = 0.0
     fall_at: int | None = None
@@ -117,6 +118,8 @@ class Machine:
         """Samples per second without noise."""
         size = int(knobs.get("batch_size", self.batch))
         launch, card = self.step_ms(knobs)
+        if mode is Mode.REAL:
+            launch *= 1 + self.contention * int(knobs.get("workers", "0")) / self.cores
         step = max(launch, card) + 0.1 * min(launch, card)
         copy = self.copy * size / self.batch * (0.4 if knobs.get("pin_memory") == "on" else 1.0)
         if mode is Mode.REPLAY_DEVICE:

@@ -242,7 +242,8 @@ def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen
     records.write_bytes(place / "parity.json", records.encode(parity))
     shown = {name: "?" if value is None else f"{value:.4g}" for name, value in
              (("difference", parity.difference), ("upper", parity.upper), ("margin", parity.margin))}  # fmt: skip
-    screen.say(screen.words(f"tune.parity-{parity.verdict}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **shown))
+    key = "same-numbers" if parity.code == "same-numbers" else parity.verdict
+    screen.say(screen.words(f"tune.parity-{key}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **shown))
     if taken:
         screen.say(screen.words("tune.parity-taken-out", knobs=", ".join(taken)))
     return records.replace(end, profile={**knobs, **batch} if parity.verdict is Verdict.PASS else {}, parity=parity)

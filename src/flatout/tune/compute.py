@@ -6,20 +6,21 @@ from typing import Any
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Bound
-from flatout.measure.statistics import PAIRS_AT_LOOK
+from flatout.measure.statistics import PAIRS_AT_LOOK, Comparison
 from flatout.tune.baseline import BUSY, HARDLY, waits
 from flatout.tune.batch_search import batch_size
 from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, USUAL, Course, Steps
-from flatout.tune.judge import judge
+from flatout.tune.judge import judge, percent
 from flatout.tune.model import Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
 from flatout.tune.schedule import children_for, restart_values, segments_for
-from flatout.tune.trial import Question, Trial
+from flatout.tune.trial import HURRY_S, Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
 GRAPHS = frozenset({"reduce-overhead"})  # what it saves is launching
 KEPT_BUSY = 0.98  # a device as busy as this has no launches to save
 PARTNERS = (("precision", "channels_last"),)
+OUTSIDE_THE_GRAPH = frozenset({"fused_optimizer", "gc_policy", "cpu_threads"})
 COPYING = ("pin_memory", "non_blocking")
 NO_GAIN_ALONE = ("slower", "inside-noise")
 RESTARTS_SHARE = 0.2  # of the budget
@@ -35,10 +36,13 @@ def is_compute(offer: Offer) -> bool:
 def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
-    if isinstance(course.busy, float) and course.busy < STARVED:
-        yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
+    if course.contended or (isinstance(course.busy, float) and course.busy < STARVED):
+        if course.plan.budget_s >= HURRY_S:  # else the larger gain comes first
+            yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from batch_size(course)
         yield from building_knobs(course)
+        if course.plan.budget_s < HURRY_S:
+            yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from copying_knobs(course)
         yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH not in offer.cures])
     else:
@@ -53,7 +57,7 @@ def compute_knobs(course: Course) -> Steps[None]:
 def _restarts_are_cheap(course: Course) -> bool:
     """Before compile they cost least; but where children are dear they must not eat the time of what gives more."""
     dear = [surcharge_s(course, offer) for offer in course.offers() if is_compute(offer) and offer.restart]
-    cost = course.cost_s(LOOK_SEGMENTS, children_for(PAIRS_AT_LOOK[0]), mode=course.compute_mode) + max(dear, default=0.0)
+    cost = course.cost_s(LOOK_SEGMENTS, children_for(PAIRS_AT_LOOK[0]), mode=course.judging) + max(dear, default=0.0)
     return cost < RESTARTS_SHARE * course.plan.budget_s
 
 
@@ -68,7 +72,7 @@ def hot_knobs(course: Course, offers: list[Offer]) -> Steps[None]:
     offers.sort(key=lambda offer: (course.bound not in offer.cures, offer.knob != "tf32"))
     for index, offer in enumerate(offers):
         course.pending = LOOK_SEGMENTS * (len(offers) - index)
-        yield from each_value(course, offer, course.compute_mode)
+        yield from each_value(course, offer, course.judging)
 
 
 def each_value(course: Course, offer: Offer, mode: Mode) -> Steps[None]:
@@ -96,13 +100,13 @@ def consider(
         figures: Params = {"supply": round(course.most_supply or 0.0, 1), "demand": _told(course.ceilings.with_copy)}
         return course.decisions.get((offer.knob, value)) or course.decide(offer, value, "input-is-the-wall", figures)
     children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
-    if not offer.restart and not offer.builds and is_compute(offer):
-        build_s += course.first_build_s  # what is compiled is compiled anew for another format or layout
+    build_s += rebuild_s(course, offer)
     needs = course.cost_s(segments, children, build_s, mode) + surcharge_s(course, offer)
     needs = max(needs, segments * course.epochs_s(more.get("shape", USUAL).epochs))
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)
     course.trying = [offer.knob]
+    more.setdefault("second_chance", offer.knob not in course.doubted)
     for _ in range(2):
         standing = {**course.whole, **course.aid}
         question = Question(a=standing, b={**standing, offer.knob: value}, mode=mode, settled_if_clear=True, **more)
@@ -121,6 +125,12 @@ def outruns_supply(course: Course) -> bool:
     """Whether the compute side could take more than the loader ever gives: then a faster one only waits longer."""
     floor, most = course.ceilings.with_copy, course.most_supply
     return most is not None and isinstance(floor, float) and floor > OUTRUN * most
+
+
+def rebuild_s(course: Course, offer: Offer) -> float:
+    """What is compiled is compiled anew for another format or layout; an optimizer is not in it."""
+    anew = is_compute(offer) and not offer.restart and not offer.builds and offer.knob not in OUTSIDE_THE_GRAPH
+    return course.first_build_s if anew else 0.0
 
 
 def surcharge_s(course: Course, offer: Offer) -> float:
@@ -143,14 +153,14 @@ def restart_knobs(course: Course) -> Steps[None]:
     course.pending = LOOK_SEGMENTS
     second_chance = True
     if len(offers) > 1:
-        trial = yield from together(course, offers, course.compute_mode)
+        trial = yield from together(course, offers, course.judging)
         if trial is None:
             return
         lone = trial.fault is not None or trial.plainly_slower
         offers = [offer for offer in offers if lone and offer.knob not in trial.unapplied]
         second_chance = trial.fault is None
     for offer in offers:
-        yield from consider(course, offer, offer.values[0], course.compute_mode, second_chance=second_chance)
+        yield from consider(course, offer, offer.values[0], course.judging, second_chance=second_chance)
 
 
 def partners(course: Course) -> Steps[None]:
@@ -159,16 +169,16 @@ def partners(course: Course) -> Steps[None]:
         offers = [offer for offer in course.offers() if offer.knob in names]
         alone = {key: one for offer in offers if (one := course.decisions.get(key := (offer.knob, offer.values[0])))}
         if len(alone) == len(names) and all(one.code in NO_GAIN_ALONE for one in alone.values()):
-            yield from together(course, offers, course.compute_mode)
+            yield from together(course, offers, course.judging)
             # The figures of a pair that was not kept say nothing of each.
             course.decisions.update({key: one for key, one in alone.items() if key[0] not in course.whole})
 
 
-def together(course: Course, offers: list[Offer], mode: Mode) -> Steps[Trial | None]:
+def together(course: Course, offers: list[Offer], mode: Mode, segments: int = LOOK_SEGMENTS) -> Steps[Trial | None]:
     """Several knobs in one comparison: all of them are kept, or none."""
     children = children_for(PAIRS_AT_LOOK[0]) if any(offer.restart for offer in offers) else 0
-    build_s = 0.0 if children else course.first_build_s
-    needs = course.cost_s(LOOK_SEGMENTS, children, build_s, mode) + surcharge_s(course, offers[0])
+    build_s = 0.0 if children else max(rebuild_s(course, offer) for offer in offers)
+    needs = course.cost_s(segments, children, build_s, mode) + surcharge_s(course, offers[0])
     if course.left_s() < needs:
         for offer in offers:
             course.no_time(offer, offer.values[0], needs)
@@ -179,15 +189,27 @@ def together(course: Course, offers: list[Offer], mode: Mode) -> Steps[Trial | N
     question = Question(a=standing, b={**standing, **change}, mode=mode, second_chance=False, settled_if_clear=True)
     trial = yield from held(course, question)
     course.trying = []
+    if trial is not None and trial.fault is not None:
+        course.doubted.update(change)
     for offer in offers:
         if trial is None:
             course.decide(offer, offer.values[0], "interrupted", {"status": course.broke.value})
         elif trial.fault is None or offer.knob in trial.unapplied:
             judge(course, offer, offer.values[0], trial, question.mode)
-    kept = any(offer.knob in course.whole for offer in offers)
-    if trial is not None and trial.comparison is not None and kept and mode is course.compute_mode:
-        course.raise_floor(trial.comparison.ratio)
+    kept = [offer for offer in offers if offer.knob in course.whole]
+    if trial is not None and trial.comparison is not None and kept:
+        _say_together(course, kept, trial.comparison, mode)
+        if mode is course.compute_mode:
+            course.raise_floor(trial.comparison.ratio)
     return trial
+
+
+def _say_together(course: Course, kept: list[Offer], found: Comparison, mode: Mode) -> None:
+    """The figure is that of all of them."""
+    for offer in kept if len(kept) > 1 else []:
+        value = course.whole[offer.knob]
+        others = ", ".join(f"{other.knob} {course.whole[other.knob]}" for other in kept if other is not offer)
+        course.decide(offer, value, "faster-together", {"gain": percent(found.ratio), "others": others}, (found, mode))
 
 
 def copying_knobs(course: Course) -> Steps[None]:
@@ -227,11 +249,15 @@ def building_knobs(course: Course) -> Steps[None]:
             course.pending = LOOK_SEGMENTS * (len(values) - index)
             if course.whole.get(offer.knob) != value and not _beyond_repair(course, offer, value):
                 guess = build_guess_s(course, offer)
-                yield from consider(course, offer, value, course.compute_mode, guess, segments=FEWEST_SEGMENTS)
+                decision = yield from consider(course, offer, value, course.judging, guess, segments=FEWEST_SEGMENTS)
+                if decision.verdict is Verdict.KEPT and course.plan.budget_s < HURRY_S:
+                    break  # the other mode would cost as much again as all that is still to be tried
 
 
 def _launches_count(course: Course) -> bool:
     """Whether the host's launching holds the device up: told by the device, or by what was won and lost so far."""
+    if course.contended:
+        return True
     if not isinstance(course.busy, Missing):
         return course.busy < BUSY
     codes = {decision.knob: decision.code for decision in course.decisions.values()}

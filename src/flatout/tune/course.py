@@ -64,7 +64,7 @@ class TooShortError(Exception):
 
 
 # A loader delivers unevenly: workers in bursts, disks in fits.
-REAL_LONGER = 2.0
+REAL_LONGER = 1.5
 
 
 class Course:
@@ -77,6 +77,7 @@ class Course:
         self.classes: dict[str, Numerics] = {}
         self.noise: dict[Mode, float | Missing] = {}
         self.compute_mode = Mode.REPLAY_HOST
+        self.contended = False  # beside its workers the loop does less than either side alone: kept batches do not show that
         self.input_matched = not any(Bound.INPUT in offer.cures for offer in plan.offers)
         self.bound_before: Bound | None = None
         self.bound: Bound | None = None
@@ -91,6 +92,7 @@ class Course:
         self.demand_may_grow = True  # until the compute side has had its knobs
         self.looked_at: Values | None = None  # what was kept when the ceilings were measured last
         self.wall = False  # the input side holds up all that could be won elsewhere
+        self.doubted: set[str] = set()  # knobs that failed together: alone they get one try, not two
         self.build_s: dict[str, float] = {}
         self.first_gain: dict[str, float] = {}
         self.batch: BatchStory | None = None
@@ -107,6 +109,11 @@ class Course:
         self._starts: list[float] = []
         self._scale = 1.0
         self._rebuild_s: float | None = None
+
+    @property
+    def judging(self) -> Mode:
+        """Where the batches come from by which the compute side is judged."""
+        return Mode.REAL if self.contended else self.compute_mode
 
     # -- segments ---------------------------------------------------------------------------------------------
 

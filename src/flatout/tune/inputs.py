@@ -6,13 +6,14 @@ import math
 
 from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Bound
-from flatout.tune.baseline import HARDLY, look, waits
+from flatout.tune.baseline import HARDLY, look, sturdy, waits
 from flatout.tune.compute import COPYING, LOOK_SEGMENTS, consider, copying_offers, each_value, is_compute, together
 from flatout.tune.course import FEWEST_SEGMENTS, Course, Shape, Steps
-from flatout.tune.model import Mode, Offer, Params, Verdict
+from flatout.tune.model import Decision, Mode, Offer, Params, Verdict
 from flatout.tune.schedule import segments_for, workers_of
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
+CONTENDED = 0.85  # of the floor, while the loader could give more: workers and loop stand in each other's way
 SPARE = 1.15  # supply for so much more than the demand: a loader delivers unevenly, and beside a training it gives less
 GROWTH = 1.3  # the same while the compute side may still become faster
 SCALES = 0.85  # of what as many workers more would give if none stood in another's way
@@ -36,11 +37,23 @@ def workers_first(course: Course) -> Steps[None]:
     offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
     if offer is not None:
         yield from _match_workers(course, offer)
-    copying = copying_offers(course)
-    if len(copying) > 1 and workers_of(course.plan, course.whole):
-        # In the real loop: what comes from workers lies in shared memory, and pinning takes it out of there, too.
-        course.pending = LOOK_SEGMENTS
-        yield from together(course, copying, Mode.REAL)
+    if workers_of(course.plan, course.whole) > course.plan.workers and course.compute_mode is Mode.REPLAY_HOST:
+        yield from _see_contention(course)
+
+
+def _see_contention(course: Course) -> Steps[None]:
+    """Whether loop and workers stand in each other's way: beside them the loop does less than on kept batches, and not for want
+    of data. Then kept batches do not show what its knobs give."""
+    rates = []
+    for _ in range(2):
+        result = yield from sturdy(course, Mode.REPLAY_HOST)
+        if isinstance(result.rate, float):
+            rates.append(result.rate)
+    if not rates:
+        return
+    course.ceilings = replace(course.ceilings, with_copy=sum(rates) / len(rates))
+    ceilings = course.ceilings
+    course.contended = waits(ceilings.real, ceilings.with_copy, CONTENDED) and waits(ceilings.real, ceilings.supply, 1 / SPARE)
 
 
 def input_knobs(course: Course) -> Steps[None]:
@@ -172,8 +185,8 @@ def _more_workers(course: Course, offer: Offer) -> Steps[None]:
     best = yield from (_by_supply(course, offer) if course.supply_tells and course.supplies else _climb(course, offer))
     if best is None or best == workers_of(course.plan, course.whole):
         return
-    decision = yield from consider(course, offer, str(best), Mode.REAL, segments=FEWEST_SEGMENTS)
-    if decision.verdict is not Verdict.KEPT:
+    decision = yield from _consider_workers(course, offer, str(best))
+    if decision is None or decision.verdict is not Verdict.KEPT:
         return
     if course.demand_may_grow and best in course.supplies and isinstance(decision.ratio, float):
         real = course.ceilings.real
@@ -182,6 +195,18 @@ def _more_workers(course: Course, offer: Offer) -> Steps[None]:
         return  # a look comes when the compute side has had its turn
     course.pending = segments_for(2) + 1
     yield from look(course)
+
+
+def _consider_workers(course: Course, offer: Offer, value: str) -> Steps[Decision | None]:
+    """With pinning and copies that do not wait, where these can be had: what comes from workers lies in shared memory, and only
+    together do they take its copy out of the loop. Whether each of them earns its place is asked at the end."""
+    copying = copying_offers(course) if course.demand_may_grow else []
+    if not copying or course.closed(offer.knob, value) is not None:
+        return (yield from consider(course, offer, value, Mode.REAL, segments=FEWEST_SEGMENTS))
+    yield from together(course, [replace(offer, values=[value]), *copying], Mode.REAL, FEWEST_SEGMENTS)
+    if offer.knob in course.whole:
+        return course.decisions.get((offer.knob, value))
+    return (yield from consider(course, offer, value, Mode.REAL, segments=FEWEST_SEGMENTS))
 
 
 def _by_supply(course: Course, offer: Offer) -> Steps[int | None]:

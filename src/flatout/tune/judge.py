@@ -57,7 +57,7 @@ def _faster(course: Course, offer: Offer, value: str, trial: Trial, seen: tuple[
         decision = course.decide(offer, value, code, params, seen)
     _replace_other_value(course, offer, value, float(params["gain"]))
     course.keep(offer.knob, value)
-    if mode is course.compute_mode:
+    if mode is course.judging:
         course.busy = trial.busy
     course.first_gain.setdefault(offer.knob, percent(found.ratio))
     return decision

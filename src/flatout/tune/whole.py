@@ -6,7 +6,16 @@ import math
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
 from flatout.tune.baseline import look, waits
-from flatout.tune.compute import COPYING, LOOK_SEGMENTS, NO_GAIN_ALONE, build_guess_s, consider, is_compute, restart_knobs
+from flatout.tune.compute import (
+    COPYING,
+    LOOK_SEGMENTS,
+    NO_GAIN_ALONE,
+    build_guess_s,
+    consider,
+    is_compute,
+    rebuild_s,
+    restart_knobs,
+)
 from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
 from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Decision, Mode, Offer
@@ -31,7 +40,7 @@ def revive(course: Course) -> Steps[bool]:
     for index, decision in enumerate(waiting):
         course.pending = LOOK_SEGMENTS * (len(waiting) - index)
         if decision.knob not in course.whole:
-            yield from consider(course, course.offer(decision.knob), decision.value, course.compute_mode)
+            yield from consider(course, course.offer(decision.knob), decision.value, course.judging)
     return course.whole != kept_before
 
 
@@ -72,7 +81,7 @@ def spare_time(course: Course) -> Steps[bool]:
     for decision in left_out:
         offer = course.offer(decision.knob)
         if not offer.restart:
-            yield from consider(course, offer, decision.value, course.compute_mode, build_guess_s(course, offer))
+            yield from consider(course, offer, decision.value, course.judging, build_guess_s(course, offer))
     undecided = not any(course.tried(offer.knob, offer.values[0]) for offer in restarting)
     if restarting and (undecided or any(_moved_since(course, offer) for offer in restarting)):
         yield from restart_knobs(course)
@@ -119,7 +128,7 @@ def _too_dear(course: Course, offer: Offer) -> bool:
     children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
     if course.cost_s(0, children) > RESTARTS_SHARE * course.plan.budget_s:
         return True
-    build_s = course.first_build_s if is_compute(offer) and not offer.restart and not offer.builds else 0.0
+    build_s = rebuild_s(course, offer)
     if build_s > RESTARTS_SHARE * course.plan.budget_s / 2:
         return True
     mode = _where_it_shows(course, offer)
