@@ -37,6 +37,12 @@ def say(text: str) -> None:
 
 
 SIDE_BY_SIDE = ("-n", "2", "--dist", "worksteal")  # the long ones come last: whoever is done takes some of the other's
+CROWDED = (
+    "-n",
+    str((os.cpu_count() or 1) + 1),
+    "--dist",
+    "worksteal",
+)  # one of them waits for its processes
 NO_TESTS = 5  # pytest's exit code where none was chosen
 
 
@@ -149,20 +155,17 @@ def demo() -> None:
 def run_tests(python: Path, *arguments: str) -> None:
     """Those that measure time first and by themselves, then those that mostly sleep beside their like, then the rest."""
     if not any(word.startswith("-") for word in arguments):
-        run(python, "-m", "pytest", "-q", "-m", "alone and not gpu and not thorough", *arguments, fine=(0, NO_TESTS))
-        run(
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            *SIDE_BY_SIDE,
-            "-m",
-            "calm and not gpu and not thorough",
-            *arguments,
-            fine=(0, NO_TESTS),
-        )
-        arguments = (*SIDE_BY_SIDE, "-m", "not alone and not calm and not gpu and not thorough", *arguments)
+        for mark, together in (("alone", ()), ("calm", SIDE_BY_SIDE)):
+            some = arguments or files_with(mark)  # thousands of others need not be imported for these few
+            chosen = f"{mark} and not gpu and not thorough"
+            run(python, "-m", "pytest", "-q", *together, "-m", chosen, *some, fine=(0, NO_TESTS))
+        arguments = (*CROWDED, "-m", "not alone and not calm and not gpu and not thorough", *arguments)
     run(python, "-m", "pytest", "-q", *arguments)
+
+
+def files_with(mark: str) -> tuple[str, ...]:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return tuple(str(file) for file in files if f"mark.{mark}" in file.read_text(encoding="utf-8"))
 
 
 def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> None:

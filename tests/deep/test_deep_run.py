@@ -31,7 +31,7 @@ if __name__ == "__main__":
 SLOW_LINE = 1 + SLOW.splitlines().index("        while time.thread_time() < end: pass  # the slow line")
 
 
-@pytest.mark.parametrize("arguments", [("0",), ("2",), ("2", "spawn")])
+@pytest.mark.parametrize("arguments", [("0",), ("2",), pytest.param(("2", "spawn"), marks=pytest.mark.thorough)])
 def test_the_slow_line_is_found(arguments, flatout, script):
     ended = flatout("run", "--deep", script(SLOW), *arguments)
     assert ended.returncode == 0, ended.stderr
@@ -88,7 +88,7 @@ sys.exit(int(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize(("epochs", "code"), [(1, 0), (8, 3)])
+@pytest.mark.parametrize(("epochs", "code"), [pytest.param(1, 0, marks=pytest.mark.thorough), (8, 3)])
 def test_the_script_does_not_notice(epochs, code, flatout, plain, script):
     path = script(LEARNS)
     alone, ours = plain(path, epochs, code), flatout("run", "--deep", "-q", path, epochs, code)
@@ -143,7 +143,7 @@ made = int(sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("made", [0, 21])
+@pytest.mark.parametrize("made", [pytest.param(0, marks=pytest.mark.thorough), 21])
 def test_a_script_that_profiles_itself_has_the_profiler_for_itself(made, flatout, script):
     text = LINEAR.replace("net = nn", PROFILES + "net = nn").replace("net(torch.ones", "ours(_); net(torch.ones")
     ended = flatout("run", "--deep", script(text), "40", made)

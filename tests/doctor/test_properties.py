@@ -243,7 +243,7 @@ def test_every_rule_is_reached():
 # -- what must not matter ------------------------------------------------------------------------------------------------
 
 
-@examples(200)
+@examples(100)
 @given(broken(), st.randoms(use_true_random=False))
 def test_the_order_of_lists_does_not_matter(case, random):
     facts, fault = case
@@ -268,7 +268,7 @@ def test_the_order_of_lists_does_not_matter(case, random):
 SPELLINGS = (str.upper, str.lower, lambda name: name.replace(" ", "  "), lambda name: f" {name} ")
 
 
-@examples(200)
+@examples(100)
 @given(broken(), st.sampled_from(SPELLINGS))
 def test_the_spelling_of_names_does_not_matter(case, spelt):
     facts, fault = case
@@ -336,7 +336,7 @@ NOTES = (
 )
 
 
-@examples(200)
+@examples(100)
 @given(broken(), st.lists(st.sampled_from(NOTES), min_size=1, max_size=4))
 def test_what_is_only_worth_a_note_changes_no_cause(case, notes):
     facts, fault = case
@@ -374,7 +374,7 @@ def forget(facts: Facts, random, share: float) -> None:
 SHARES = st.sampled_from([0.02, 0.1, 0.3, 0.6, 0.9])
 
 
-@examples(200)
+@examples(100)
 @given(broken(), st.randoms(use_true_random=False), SHARES)
 def test_no_rule_fails_whatever_is_unknown(case, random, share):
     facts, _ = case

@@ -130,11 +130,12 @@ def test_a_busy_processor_is_named(flatout, script):
 BUSY = """
 import os, subprocess, sys, time, torch
 from torch import nn
-hogs = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(3 * len(os.sched_getaffinity(0)))]
 net = nn.Linear(64, 64)
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
 x = torch.randn(64, 64)
-end = time.time() + 6
+net(x).mean().backward(); optimizer.step()
+hogs = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(3 * len(os.sched_getaffinity(0)))]
+end = time.time() + 4
 while time.time() < end:
     optimizer.zero_grad(); net(x).mean().backward(); optimizer.step()
 for hog in hogs:

@@ -146,7 +146,7 @@ time.sleep(2)
 """
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize("gap", [0.05, *(pytest.param(gap, marks=pytest.mark.thorough) for gap in (0.0, 0.3))])
 def test_control_c_twice_on_a_terminal(gap, tmp_path):
     """An impatient user: the script dies of KeyboardInterrupt, the table is still shown, the shell sees SIGINT."""
     path = tmp_path / "train.py"

@@ -15,10 +15,10 @@ TRAINED = Path(__file__).with_name("trained.py")
 
 # script, arguments, steps, samples, batches of validation
 CASES = {
-    "restoration": (["--small", "--train-size", "480", "--epochs", "2"], 60, 960),
+    "restoration": (["--small", "--train-size", "240", "--epochs", "2"], 30, 480),
     "behavior": (["--small", "--train-size", "500", "--epochs", "2"], 32, 1000),
-    "vision": (["--small", "--train-size", "1300"], 20, 1280),
-    "gpt": (["--small", "--steps", "25"], 25, 100),
+    "vision": (["--small", "--train-size", "660"], 10, 640),
+    "gpt": (["--small", "--steps", "12"], 12, 48),
 }
 
 
