@@ -48,7 +48,7 @@ print(dict(counters["stats"]), dict(counters["graph_break"]), dict(counters["rec
 
 
 @pytest.mark.parametrize(
-    "what", ["model", "optimizer", *(pytest.param(what, marks=pytest.mark.thorough) for what in ("reset", "whole"))]
+    "what", ["model", *(pytest.param(what, marks=pytest.mark.thorough) for what in ("optimizer", "reset", "whole"))]
 )
 def test_dynamo_sees_the_same(what, flatout, plain, script):
     path = script(SCRIPT)

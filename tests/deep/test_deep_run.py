@@ -115,6 +115,7 @@ def test_a_script_without_steps_is_told_why(flatout, script):
     assert "Not taken: all looks (no steps seen)." in ended.stderr
 
 
+@pytest.mark.thorough
 def test_too_short_for_a_warm_up(flatout, script):
     ended = flatout("run", "--deep", script(LINEAR), "5")
     assert ended.summary["deep"]["refused"] == {"none": "too-few-steps"}
@@ -168,6 +169,7 @@ def test_updates_by_hand_and_gans_are_looked_at_in_whole_steps(flatout, script):
     assert flatout("run", "--deep", script(by_hand), "60").summary["deep"]["arithmetic"]["flops"] == 4 * 8 * 64 * 32
 
 
+@pytest.mark.thorough
 def test_two_optimizers_in_turn_are_one_step(flatout, script):
     text = LINEAR + "    opt2.zero_grad(); two(torch.ones(8, 64)).sum().backward(); opt2.step()\n"
     text = text.replace("opt = ", "two = nn.Linear(64, 32); opt2 = torch.optim.SGD(two.parameters(), lr=0.1)\nopt = ")

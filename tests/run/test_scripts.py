@@ -70,6 +70,7 @@ for (x,) in valid:
     assert summary["phases"]["validation"] > 0.35
 
 
+@pytest.mark.thorough
 def test_accumulation_clipping_and_two_optimizers(flatout, script):
     path = script(
         LOOP

@@ -104,6 +104,7 @@ THOROUGH = {
     "folds",
     "own-optimizers",
     "in-a-bare-fork",
+    "in-a-spawned-child",
     "in-parent-and-child",
     "in-a-forkserver-child",
     "distributed-launch",
