@@ -1,0 +1,79 @@
+"""Workers in real children: switched to and fro, over ends of epochs, with training and validation made on one line."""
+
+import os
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import QUIET
+from flatout.base.clock import SystemClock
+from flatout.launch.sandbox import Sandbox
+from flatout.tune.model import Mode, OutcomeState, Segment, Status
+from flatout.tune.trials import Trials
+
+TRAIN = """
+import os, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __init__(self, length):
+        self.length = length
+    def __len__(self):
+        return self.length
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        with open("pids", "a") as file:
+            file.write(f"{os.getpid()} ")
+        return torch.full((8,), float(index % 7)), index % 3
+
+def make(length):
+    return DataLoader(Slow(length), batch_size=4, shuffle=True)
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    net = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    train, valid = make(160), make(8)
+    while True:
+        for x, y in train:
+            loss = nn.functional.cross_entropy(net(x), y)
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+        with torch.no_grad():
+            for x, y in valid:
+                net(x)
+"""
+
+
+@pytest.fixture
+def trials(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, str(script(TRAIN))]
+    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as one:
+        yield one
+
+
+def segment(number, workers=None, mode=Mode.REAL):
+    knobs = {} if workers is None else {"workers": str(workers)}
+    settings = {"warm_steps": 6, "timed_s": 0.25, "timed_steps": 8, "stage": "input", "trying": [], "restart": False}
+    return Segment(id=number, knobs=knobs, mode=mode, **settings)
+
+
+def test_workers_come_and_go_and_are_the_same_when_they_come_back(trials, tmp_path):
+    assert trials.look()["loaders"] == [40]
+    rates, pids = {}, []
+    for number, (workers, mode) in enumerate(
+        [(None, Mode.REAL), (2, Mode.SUPPLY), (4, Mode.SUPPLY), (4, Mode.REAL), (None, Mode.REAL), (4, Mode.REAL)], 1
+    ):
+        (tmp_path / "pids").unlink(missing_ok=True)
+        result = trials.carry_out(segment(number, workers, mode))
+        assert result.status is Status.OK, result
+        if workers is not None:
+            assert result.outcomes["workers"].state is OutcomeState.APPLIED, (number, result.outcomes)
+        rates[workers, mode] = result.rate
+        pids.append({pid for pid in (tmp_path / "pids").read_text().split() if pid.isdecimal()})
+    assert rates[4, Mode.SUPPLY] > 1.2 * rates[2, Mode.SUPPLY]
+    assert len(pids[3] & pids[5]) >= 4, "they waited, and were not started anew"
