@@ -123,11 +123,15 @@ def lowest() -> Environment:
     return Environment(".venv-lowest", [*pinned, "pytest", "pytest-timeout", "hypothesis", "jsonschema"], constrained=False)
 
 
-def prepare(torch: str | None, with_lowest: bool) -> None:
+def prepare(torch: str | None, with_lowest: bool, with_main: bool) -> None:
     """Mostly fetching and unpacking: one waits while another works."""
     from concurrent.futures import ThreadPoolExecutor
 
-    wanted = [main_environment(), *([other_torch(torch)] if torch else []), *([lowest()] if with_lowest else [])]
+    wanted = [
+        *([main_environment()] if with_main else []),
+        *([other_torch(torch)] if torch else []),
+        *([lowest()] if with_lowest else []),
+    ]
     with ThreadPoolExecutor() as pool:
         for done in [pool.submit(environment.prepare) for environment in wanted]:
             done.result()
@@ -203,12 +207,13 @@ def main() -> None:
     preparing = commands.add_parser("prepare", help="the environments of the tests, side by side")
     preparing.add_argument("--torch", metavar="VERSION", help="also that of this torch")
     preparing.add_argument("--lowest", action="store_true", help="also that of the oldest dependencies")
+    preparing.add_argument("--without-main", action="store_true", help="only those that are named")
     arguments = parser.parse_args()
     began = time.monotonic()
     if arguments.command == "demo":
         demo()
     elif arguments.command == "prepare":
-        prepare(arguments.torch, arguments.lowest)
+        prepare(arguments.torch, arguments.lowest, not arguments.without_main)
     else:
         thorough = ["-m", "thorough and not gpu"] if arguments.thorough else []
         test(arguments.torch, arguments.lowest, [*thorough, *arguments.pytest_arguments])
