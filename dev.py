@@ -37,12 +37,8 @@ def say(text: str) -> None:
 
 
 SIDE_BY_SIDE = ("-n", "2", "--dist", "worksteal")  # the long ones come last: whoever is done takes some of the other's
-CROWDED = (
-    "-n",
-    str((os.cpu_count() or 1) + 1),
-    "--dist",
-    "worksteal",
-)  # one of them waits for its processes
+# One of them waits for its processes; each test goes to whoever is free, for some take half a minute.
+CROWDED = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "load", "--maxschedchunk", "1")
 NO_TESTS = 5  # pytest's exit code where none was chosen
 
 

@@ -44,6 +44,23 @@ class Ended:
         return json.loads((self.run_folder / "summary.json").read_text(encoding="utf-8"))
 
 
+# Whole trainings, which take seconds each: begun first, so that nobody does the last of them alone.
+LONG_FIRST = (
+    "test_specimens",
+    "test_styles",
+    "test_compile",
+    "test_batch_trials",
+    "tests/run/",
+    "tests/deep/",
+    "tests/knobs/",
+    "tests/tune/",
+)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: next((rank for rank, part in enumerate(LONG_FIRST) if part in item.nodeid), len(LONG_FIRST)))
+
+
 @pytest.fixture
 def flatout(tmp_path):
     """Runs the real command in a folder of its own."""
