@@ -141,11 +141,11 @@ def demo() -> None:
     subprocess.call([str(word) for word in (*flatout, "doctor")], cwd=ROOT)
     say("flatout run examples/restoration.py --small --steps 100")
     run(*flatout, "run", "examples/restoration.py", "--small", "--steps", "100", "--out", ".flatout/demo_out")
-    say("flatout tune examples/restoration.py --small (a minute: trials inside the running script)")
+    say("flatout tune examples/restoration.py --small (two minutes: trials inside the running script)")
     profile = ROOT / "examples" / "flatout.toml"
     kept = profile.read_bytes() if profile.exists() else None
     try:
-        run(*flatout, "tune", "--budget", "60s", "examples/restoration.py", "--small", "--epochs", "1000")
+        run(*flatout, "tune", "--budget", "90s", "examples/restoration.py", "--small", "--epochs", "1000")
     finally:  # the demo leaves the examples as they were
         profile.unlink(missing_ok=True)
         if kept is not None:

@@ -28,9 +28,9 @@ ON_A_GPU = {
     "prefetch_factor": ("4",),
 }
 ON_A_CPU = {
-    "precision": ("bf16",),
     "channels_last": ("on",),
     "fused_optimizer": ("on",),
+    "precision": ("bf16",),  # slower but on the newest processors
     "compile": ("default",),
     "workers": (),
     "persistent_workers": ("on",),
