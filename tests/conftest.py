@@ -122,7 +122,8 @@ def _leaves_no_trace():
     path = list(sys.path)
     yield
     changed = {name for name in environment.keys() | os.environ.keys() if environment.get(name) != os.environ.get(name)}
-    own = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}  # pytest's, and what torch sets for itself
+    # pytest's, and what torch sets for itself
+    own = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH"}
     assert not changed - own, "a test changed the environment"
     assert sys.path == path, "a test changed sys.path"
     left = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]

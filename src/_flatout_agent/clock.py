@@ -24,6 +24,9 @@ _START, _BATCH, _AFTER_BACKWARD, _AFTER_STEP, _ELSEWHERE = range(5)
 INSIDE = (COPY, DEVICE_WAIT, COMPILE, CHECKPOINT)
 NOTHING = (0,) * len(PHASES)
 
+# Into what a step divides of which only the end was seen.
+DIVIDED = (FORWARD, BACKWARD, OPTIMIZER, COPY, DEVICE_WAIT)
+
 
 class StepClock:
     """Totals in nanoseconds, of one training thread."""
@@ -46,6 +49,7 @@ class StepClock:
         self.loaders = Loaders()
         self.copy_device_ns = 0
         self.copy_host_ns = 0
+        self.split: tuple[int, ...] = (1, 1, 1, 0, 0)  # how: parts of DIVIDED
         self.in_backward = False
         self._state = _START
         self._mark = self.began
@@ -144,6 +148,30 @@ class StepClock:
             self._train_on_batch()  # without a backward pass: the gradients came by another way
         self._state = _AFTER_STEP
         self.stepped(optimizer)
+
+    def glanced(self, now: int, optimizer: int) -> None:
+        """The end of a step of which nothing else was seen: divided like those that were seen whole."""
+        self._divide(now)
+        self._state = _AFTER_STEP
+        self.stepped(optimizer)
+
+    def glanced_backward(self, now: int) -> None:
+        """A backward pass must have been, for another batch is asked for; no step followed it."""
+        self._divide(now)
+        self._state = _AFTER_BACKWARD
+
+    def _divide(self, now: int) -> None:
+        if self._state == _BATCH:
+            self._train_on_batch()
+        totals, split = self.totals, self.split
+        before = totals[FORWARD]
+        self._give(now, FORWARD)
+        spent, whole = totals[FORWARD] - before, max(1, sum(split))
+        for place, phase in enumerate(DIVIDED[1:], 1):
+            part = spent * split[place] // whole
+            totals[phase] += part
+            totals[FORWARD] -= part
+        self.backwards += 1
 
     def stepped(self, optimizer: int) -> None:
         """Counts alone, and no time: on a GPU a step inside the backward pass is taken by a thread of torch's."""

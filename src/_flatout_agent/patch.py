@@ -51,14 +51,14 @@ class Patches:
         self.put_back()
 
     def take_off(self) -> None:
-        self.lift()
-        self._places.clear()
         while self._undo:
             undo = self._undo.pop()
             try:
                 undo()
             except Exception as error:  # the others are to go all the same
                 fault("patch.undo", error)
+        self.lift()
+        self._places.clear()
 
 
 def dress(wrapper: Any, original: Any) -> Any:

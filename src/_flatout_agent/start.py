@@ -101,6 +101,7 @@ class Agent:
         if version_of(torch) < schedule.OLDEST_TORCH:
             self.deep = schedule.Refusal(self.tape, self._write_deep)
             return
+        self.tape.whole_only = True
         self.deep = schedule.DeepLook(torch, self.tape, self.patches, self.run_dir, self._write_deep, self._write_in_worker)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self.deep.before_fork)
@@ -215,17 +216,20 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     """Put every observer on; `patches.take_off()` takes them off again. Gives those that are on the tensor class."""
     from _flatout_agent.observe import compiling, loader, saving, steps, transfers
     from _flatout_agent.observe.closely import CloseLook
+    from _flatout_agent.observe.glances import Glances
     from _flatout_agent.observe.resting import Resting
 
     tape.look = CloseLook(torch)
     tape.look.reads.of_torch(torch)
 
-    for part in (loader, steps, saving):
-        part.watch(torch, tape, patches)
+    loader.watch(torch, tape, patches)
+    saving.watch(torch, tape, patches)
+    tape.glances = Glances(tape, steps.watch(torch, tape, patches), torch.utils.data.dataloader._BaseDataLoaderIter)
+    patches.on_take_off(tape.no_more_glances)
     on_tensors = Patches()
     transfers.watch(torch, tape, on_tensors)
     patches.on_take_off(on_tensors.take_off)
-    look_again = Resting(tape.clock, on_tensors).after_reading
+    look_again = Resting(tape.clock, on_tensors, tape.glances).after_reading
     tape.after_reading.append(look_again)
     patches.on_take_off(lambda: tape.after_reading.remove(look_again))
     compiling.watch(tape, on_tensors, patches)

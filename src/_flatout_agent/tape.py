@@ -31,6 +31,9 @@ class Tape:
         self.driver: Any = None  # a Driver, where knobs are put on
         self.feed: Callable[[Any, Any], Any] | None = None  # stands between the script and its loader, if anything does
         self.epochs: Callable[[Any, Any], Any] | None = None
+        self.glances: Any = None  # a Glances, which lifts hooks while `glancing`
+        self.whole_only = False  # somebody wants to see every step whole
+        self.whole = True
         self.start_over()
 
     def start_over(self) -> None:
@@ -39,6 +42,10 @@ class Tape:
         self.dynamo = False  # whether torch.compile has been at work: only then it may be tracing a hook
         self.ticks = 0  # optimizer steps taken, of whatever optimizer
         self.unstepped = 0  # batches that came since
+        self.iterator = 0  # the identity of the one that gave the last
+        self.glancing = False  # most steps are seen at their ends alone
+        if self.glances is not None:
+            self.glances.forget()
         self.sampling = False  # whether this step is looked at closely
         self.due = 0
         self.needs_steps = False  # backward passes alone do not make it a training that is told of
@@ -50,10 +57,13 @@ class Tape:
         return not self.owner
 
     def stop(self) -> None:
+        self.something_new()
         self.owner = 0
 
     def inside(self, kind: Call, nanoseconds: int) -> None:
         """Something that happens inside a phase, as often as the script likes."""
+        if self.glancing:
+            self.glances.drain()
         self.note((kind, nanoseconds))
         if len(self.lines) > MOST_LINES:
             self.tell()
@@ -65,15 +75,40 @@ class Tape:
         if self.driver is not None:
             self.driver.met(optimizer)
 
+    def something_new(self) -> None:
+        """Not the plain loop that it was."""
+        if self.glancing:
+            self.glances.end()
+
+    def no_more_glances(self) -> None:
+        self.something_new()
+        self.glances = None
+
+    def batch_again(self) -> None:
+        """A further batch, and no step since the last."""
+        self.something_new()
+        if len(self.lines) > MOST_LINES:
+            self.tell()
+
     def tick(self, now: int) -> None:
         """An optimizer has stepped."""
         self.ticks = ticks = self.ticks + 1
         self.unstepped = 0
         self.sampling = not ticks & (EARLY if ticks < EARLY_TICKS else LATE)
+        if self.glancing:
+            self.sampling = False
+            self.glances.turn(whole=False)
         if now >= self.due:
             self.read(now)
         if self.driver is not None:
             self.driver.stepped(now)
+
+    def tick_after_glances(self, now: int) -> None:
+        """Some steps were only glanced at: the next one is looked at closely."""
+        self.glances.turn(whole=True)
+        self.sampling = True
+        if now >= self.due:
+            self.read(now)
 
     def read(self, now: int) -> None:
         """Tell the clock, and then whoever waits for a new state of it."""
@@ -86,6 +121,8 @@ class Tape:
             call(now)
 
     def tell(self) -> None:
+        if self.glances is not None:
+            self.glances.drain()
         lines, self.lines = self.lines, []
         self.note = self.lines.append
         try:

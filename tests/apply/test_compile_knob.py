@@ -16,7 +16,7 @@ from stage import Net, Training, find_own_files, staged
 from torch import nn
 
 from _flatout_agent.apply import sources
-from _flatout_agent.apply.compile import LIMITS, Compile
+from _flatout_agent.apply.compile import LIMITS, Compile, CompileLayer, _Steps
 from _flatout_agent.apply.registry import KNOBS
 from _flatout_agent.apply.roots import WHOLE_STEPS, RootFinder
 from _flatout_agent.apply.sources import says_create_graph
@@ -185,6 +185,22 @@ def test_two_calls_a_step_and_outputs_kept(mode):
         return torch.stack(kept)
 
     assert torch.allclose(trained({}), trained({"compile": mode}), atol=1e-4)
+
+
+def test_only_the_first_call_of_a_step_goes_through_a_cuda_graph():
+    """The second would overwrite what the first one's backward pass still needs (seen on an H200, torch 2.11)."""
+
+    steps = _Steps(torch)
+    layer = CompileLayer(torch, lambda module, x: x + 1, steps)
+    run, x = layer.wrap(lambda module, args, kwargs: "plain"), torch.zeros(2)
+    module = nn.Linear(2, 2)
+    for _ in range(2):
+        assert run(module, (x,), {}).tolist() == [1, 1]
+        assert run(module, (x,), {}) == "plain"
+        with torch.no_grad():
+            assert run(module, (x,), {}).tolist() == [1, 1]
+        steps.stepped()
+    assert (layer.calls, layer.again) == (6, 2)
 
 
 def test_evaluation_runs_plain():

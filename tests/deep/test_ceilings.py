@@ -41,6 +41,14 @@ WORKERS = [
 ]
 
 
+def test_a_host_that_runs_ahead_of_its_device():
+    """Seen on an H200: steps of 29 ms on the host, 155 ms of work each on the device, and 158 % of its peak."""
+    done = Arithmetic(flops=3.02e12, by_dtype={"float32": 3.02e12}, bytes_estimated=7e9)
+    found = ceilings(DeepLook(arithmetic=done, busy_per_step_s=0.155), 16.0, 64.0, 0.029, H200)
+    assert found.step_s == 0.155
+    assert 0.2 < found.mfu < 0.4
+
+
 def test_the_sentence_with_both_ceilings():
     own = [PROFILE, SYNCS, FLOPS]
     look = deep.read(own, [*own, *WORKERS])

@@ -1,11 +1,13 @@
-"""What the agent costs a real training, interleaved inside one process: overhead.py SECONDS OUT.json
+"""What the agent costs a real training, interleaved inside one process: overhead.py SECONDS OUT.json [MILLISECONDS]
 
-`examples/behavior.py` trains as it is, first some seconds with the agent on, as every run begins. Then, every BLOCK
-steps, the agent is lifted or put back: off on on off, again and again. The blocks are short because a shared machine's
-speed wanders by several per cent within a second: neighbours wander together. Each four gives one observation, the log
+`examples/behavior.py` trains as it is; with MILLISECONDS, a plain network of as many small layers as make a step that
+long, so that the host is what holds it up and nothing hides the agent. It trains first some seconds with the agent on, as
+every run begins. Then, every BLOCK steps, the agent is lifted or put back: off on on off, again and again. The blocks are
+short because a shared machine's speed wanders by several per cent within a second: neighbours wander together. Each four
+gives one observation, the log
 of the ratio of its on- to its off-time; the estimate is their mean without the most extreme twentieth at either end
 (one hiccup would drown half a per cent), the interval a bootstrap of that estimate. The ratio of the plain sums is
-given beside it, and whether the observers on tensors were at rest (see observe/resting.py).
+given beside it, and whether the observers on tensors were at rest (see observe/resting.py and observe/glances.py).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from statistics import mean
 
 import torch
 from torch.optim import optimizer
+from torch.utils.data import dataloader
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
@@ -93,39 +96,90 @@ class Blocks:
     def settled(self, batches):
         """The agent is put on once, and has its first look at the tensors; the rest of a run is what is measured."""
         self.tensors = install(torch, self.agent.tape, self.agent.patches)
-        until = time.perf_counter() + 9
-        while time.perf_counter() < until:
+        self.step_hooks = self.agent.tape.glances.steps
+        until, latest = time.perf_counter() + 9, time.perf_counter() + 30
+        while time.perf_counter() < until or not (self.agent.tape.glancing or time.perf_counter() > latest):
             yield next(batches)
         self.on = True
-        self.hooks = (dict(optimizer._global_optimizer_pre_hooks), dict(optimizer._global_optimizer_post_hooks))
         self.switch(False)
 
     def switch(self, wanted: bool) -> None:
-        """The same functions each time: they are lifted and put back, as for a compilation."""
+        """The same functions each time: they are lifted and put back, as for a compilation; those that rest, rest."""
         places = (optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks)
-        for hooks, kept in zip(places, self.hooks, strict=True):
-            hooks.clear()
-            if wanted:
-                hooks.update(kept)
+        backward, whole = self.step_hooks.on_backward, self.agent.tape.whole
         if wanted and not self.on:
-            self.agent.patches.put_back()
+            for hooks, kept in zip(places, self.hooks, strict=True):
+                hooks.update(kept)
+            dataloader._BaseDataLoaderIter.__next__ = self.next
             self.tensors.put_back()
+            if whole:
+                backward.put_back()
         elif self.on and not wanted:
-            self.agent.patches.lift()
+            self.hooks = tuple(dict(hooks) for hooks in places)
+            for hooks in places:
+                hooks.clear()
+            self.next = dataloader._BaseDataLoaderIter.__next__
+            dataloader._BaseDataLoaderIter.__next__ = self.next.__wrapped__
             self.tensors.lift()
+            backward.lift()
         self.on = wanted
         gc.collect(0)  # what the switch left behind is not the next block's
 
 
-def measure(seconds: float) -> tuple[list[tuple[bool, float]], list[list[int]], bool]:
+class Layers:
+    """A loop that launches small kernels, one after the other: its step takes as long as the host needs for them."""
+
+    def __init__(self, depth: int) -> None:
+        torch.manual_seed(0)
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        blocks = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(depth)]
+        self.model = torch.nn.Sequential(*blocks, torch.nn.Linear(64, 10)).to(self.device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        data = torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(0, 10, (4096,)))
+        everything = torch.utils.data.RandomSampler(data, replacement=True, num_samples=10**9)
+        self.train_loader = torch.utils.data.DataLoader(data, batch_size=32, sampler=everything)
+
+    def train_epoch(self) -> None:
+        for x, y in self.train_loader:
+            x, y = x.to(self.device), y.to(self.device)
+            loss = torch.nn.functional.cross_entropy(self.model(x), y)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+    def step_ms(self, steps: int = 60) -> float:
+        batches, loader = iter(self.train_loader), self.train_loader
+        times = []
+        for count in (steps, steps):  # the first ones are for warming up
+            self.train_loader = [next(batches) for _ in range(count)]
+            synchronize()
+            began = time.perf_counter()
+            self.train_epoch()
+            synchronize()
+            times.append((time.perf_counter() - began) / count * 1e3)
+        self.train_loader = loader
+        return times[-1]
+
+
+def layers_for(milliseconds: float) -> Layers:
+    depth = 8
+    for _ in range(3):
+        depth = max(1, round(depth * milliseconds / Layers(depth).step_ms()))
+    return Layers(depth)
+
+
+def behavior() -> object:
     small = not torch.cuda.is_available()
     args = Namespace(small=small, train_size=10**7, steps=-1, epochs=1, batch_size=None, out=tempfile.mkdtemp())
     torch.manual_seed(0)
-    trainer = specimen().Trainer({}, args)
+    return specimen().Trainer({}, args)
+
+
+def measure(trainer: object, seconds: float) -> tuple[list[tuple[bool, float]], list[list[int]], bool, bool]:
     trainer.train_loader = Blocks(trainer.train_loader, seconds)
     trainer.train_epoch()
     watched = trainer.train_loader
-    return watched.blocks[WARM:], watched.steps[WARM:], watched.tensors.resting
+    return watched.blocks[WARM:], watched.steps[WARM:], watched.tensors.resting, watched.agent.tape.glancing
 
 
 def slow_downs(blocks: list[tuple[bool, float]]) -> list[float]:
@@ -139,9 +193,9 @@ def trimmed(values: list[float]) -> float:
 
 
 def main() -> None:
-    seconds, out = float(sys.argv[1]), Path(sys.argv[2])
+    seconds, out, *wanted = float(sys.argv[1]), Path(sys.argv[2]), *map(float, sys.argv[3:])
     quietest()
-    blocks, steps, resting = measure(seconds)
+    blocks, steps, resting, glancing = measure(layers_for(*wanted) if wanted else behavior(), seconds)
     logs = slow_downs(blocks)
     chance = random.Random(0)
     means = sorted(trimmed(chance.choices(logs, k=len(logs))) for _ in range(2000))
@@ -159,6 +213,7 @@ def main() -> None:
         "upper_95_one_sided": means[int(0.95 * len(means))],
         "slow_down_of_sums": within / without - 1,
         "resting": resting,
+        "glancing": glancing,
     }
     out.write_text(json.dumps({**record, "blocks": [(on, round(t * 1e6)) for on, t in blocks], "steps": steps}))
     print(json.dumps(record))

@@ -26,6 +26,8 @@ LIMITS = {
     "accumulated_cache_size_limit": 512,
 }
 
+MOST_AGAIN = 0.1  # of a root's calls: what runs plain beside the CUDA graph
+
 
 class CompileLayer(Layer):
     """The compiled forward in place of the plain one."""
@@ -39,9 +41,11 @@ class CompileLayer(Layer):
         self._steps = steps
         self.calls = 0
         self.bypassed = 0  # calls that came with hooks, which the compiled function would not run
+        self.again = 0  # calls that ran plain, because a CUDA graph of this step was still waiting for its backward pass
 
     def wrap(self, inner: Run) -> Run:
         torch, compiled, steps = self._torch, self._compiled, self._steps
+        wants_gradients = torch.is_grad_enabled
 
         def run(module: Any, args: Any, kwargs: Any) -> Any:
             if has_hooks(module):
@@ -50,6 +54,10 @@ class CompileLayer(Layer):
             self.calls += 1
             if steps is None:
                 return compiled(module, *args, **kwargs)
+            if wants_gradients() and not steps.is_first(self):
+                # Called twice before its backward pass, or accumulating, torch's CUDA graphs give wrong gradients (2.11).
+                self.again += 1
+                return inner(module, args, kwargs)
             steps.mark()
             # What a CUDA graph returns lies in its own memory, and the next replay writes there.
             return changed_tensors(torch, compiled(module, *args, **kwargs), torch.clone)
@@ -63,9 +71,18 @@ class _Steps:
     def __init__(self, torch: Any) -> None:
         self._begin = torch.compiler.cudagraph_mark_step_begin
         self._fresh = True
+        self._called: set[int] = set()
 
     def stepped(self, *_: Any) -> None:
         self._fresh = True
+        self._called.clear()
+
+    def is_first(self, layer: CompileLayer) -> bool:
+        """Whether it is the layer's first call of this step."""
+        if id(layer) in self._called:
+            return False
+        self._called.add(id(layer))
+        return True
 
     def mark(self) -> None:
         if self._fresh:
@@ -91,12 +108,16 @@ class Compile(Knob):
         mode = "default" if value is True or value == "on" else value
         if mode not in MODES:
             return refused("unknown-value", value=str(value))
+        with_graphs = mode in WITH_GRAPHS and scene.has_cuda()
         outcome = self._obstacle(scene)
+        if outcome is None and with_graphs and len(scene.optimizers) > 1:
+            # One steps while what the other waits for is still in the graphs' memory.
+            outcome = refused("several-optimizers", count=len(scene.optimizers))
         if outcome is not None:
             return outcome
         self._scene = scene
         steps = None
-        if mode in WITH_GRAPHS and scene.has_cuda():
+        if with_graphs:
             steps = _Steps(torch)
             self._wants_cuda_graphs = True
             self._handles = [optimizer.register_step_post_hook(steps.stepped) for optimizer in scene.optimizers]
@@ -166,6 +187,9 @@ class Compile(Knob):
             seen["cuda_graphs"] = recorded_cuda_graphs(self._torch)
             if not seen["cuda_graphs"]:
                 return refused("no-cuda-graph-recorded", **seen)
+            seen["again"] = sum(layer.again for layer in layers)
+            if seen["again"] > MOST_AGAIN * calls:
+                return refused("called-again-in-a-step", calls=calls, **seen)
         most = seen.pop("most_variants")
         if seen["limit_hits"] or most >= LIMITS["recompile_limit"]:
             return refused("recompile-limit", **seen)

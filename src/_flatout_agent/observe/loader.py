@@ -13,7 +13,7 @@ from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
 from _flatout_agent.loaders import calling_line
 from _flatout_agent.patch import Patches, dress
-from _flatout_agent.tape import MOST_LINES, Tape
+from _flatout_agent.tape import Tape
 
 
 def watch(torch: Any, tape: Tape, patches: Patches) -> None:
@@ -22,7 +22,7 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     # The iterator's base class, not `DataLoader.__iter__`'s result: identity, persistent workers and subclasses stay.
     iterator = dataloader._BaseDataLoaderIter
     iterators = Iterators(tape)
-    patches.put(iterator, "__next__", _timed_next(iterator.__next__, tape, iterators))
+    patches.put(iterator, "__next__", _timed_next(iterator.__next__, tape, iterators, torch.Tensor))
     patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, tape, iterators))
     folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     patches.put(dataloader.DataLoader, "__init__", _noted_init(dataloader.DataLoader.__init__, tape, folder))
@@ -44,19 +44,29 @@ class Iterators:
             try:
                 if self.known.get(identity) is reference:
                     del self.known[identity]
+                    if tape.iterator == identity:
+                        tape.iterator = 0
                     tape.note((tape.clock.let_go, identity))
             except Exception as error:  # Python would print it between the script's lines
                 fault("loader.let_go", error)
 
         self.known[identity] = ref(iterator, let_go)
+        tape.something_new()
         use = tape.clock.loaders.started(loader)
         if tape.driver is not None:
             tape.driver.iterator_began(loader, identity, use)
         tape.note((tape.clock.loader_started, began, ended, self._datasets.of(dataset), identity, use))
 
+    def turned_to(self, iterator: Any, began: int) -> None:
+        """The last batch came from another one."""
+        if id(iterator) not in self.known:
+            self.started(None, iterator, began, began)  # it was made before us, or not by a loader
+        self._tape.something_new()
+        self._tape.iterator = id(iterator)
 
-def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
-    arrived, exhausted = _arrived(tape, iterators), tape.clock.exhausted
+
+def _timed_next(original: Any, tape: Tape, iterators: Iterators, tensor: Any) -> Any:
+    fetched, exhausted = tape.clock.fetched, tape.clock.exhausted
 
     def __next__(self: Any) -> Any:
         if get_ident() != tape.owner:
@@ -73,32 +83,23 @@ def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
                 fault("loader.exhausted", error)
             raise
         try:
-            arrived(self, batch, began, perf_counter_ns())
+            ended = perf_counter_ns()
+            if id(self) != tape.iterator:
+                iterators.turned_to(self, began)
+            first: Any = batch[0] if type(batch) is list and batch else None
+            shape = first.shape if type(first) is tensor else None
+            size = shape[0] if shape else size_of(batch)
+            tape.unstepped = unstepped = tape.unstepped + 1
+            if unstepped > 1:
+                tape.batch_again()
+            tape.note((fetched, began, ended, size, id(self)))
+            if tape.sampling and tape.look is not None:
+                tape.look.count_tokens(batch, size)
         except Exception as error:
             fault("loader.next", error)
         return batch
 
     return dress(__next__, original)
-
-
-def _arrived(tape: Tape, iterators: Iterators) -> Any:
-    fetched, known = tape.clock.fetched, iterators.known
-
-    def arrived(iterator: Any, batch: Any, began: int, ended: int) -> None:
-        if id(iterator) not in known:
-            iterators.started(None, iterator, began, began)  # it was made before us, or not by a loader
-        try:
-            size = batch[0].size(0) if type(batch) is list else size_of(batch)
-        except Exception:
-            size = size_of(batch)
-        tape.note((fetched, began, ended, size, id(iterator)))
-        tape.unstepped += 1
-        if len(tape.lines) > MOST_LINES:
-            tape.tell()
-        if tape.sampling and tape.look is not None:
-            tape.look.count_tokens(batch, size)
-
-    return arrived
 
 
 def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:

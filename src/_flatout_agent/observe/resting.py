@@ -8,15 +8,18 @@ tell, the device is the slower one, and hides their cost.
 
 from __future__ import annotations
 
+from typing import Any
+
 from _flatout_agent.clock import COPY, DEVICE_WAIT, StepClock
 from _flatout_agent.patch import Patches
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
 
 NEXT_TO_NOTHING = 0.01  # of the time in the loop
+LITTLE = 0.03  # where steps that are only glanced at keep the account of it
 FIRST_LOOK = 5_000_000_000  # a loss that is read every hundred steps must have its chance
 LATER_LOOK = 1
 FEWEST_STEPS = 256  # before the first rest
-REST = 15_000_000_000
+REST, MOST_REST = 15_000_000_000, 60_000_000_000  # twice as long each time, while there is nothing to tell
 
 _IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
 
@@ -24,10 +27,11 @@ _IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
 class Resting:
     """Told of every reading of the tape."""
 
-    def __init__(self, clock: StepClock, on_tensors: Patches) -> None:
+    def __init__(self, clock: StepClock, on_tensors: Patches, glances: Any = None) -> None:
         self._clock = clock
+        self._glances = glances
         self._on_tensors = on_tensors
-        self._look = FIRST_LOOK
+        self._look, self._rest = FIRST_LOOK, REST
         self._since = 0  # when this look, or this rest, began; 0 before the first step
         self._loop = self._told = 0
 
@@ -36,18 +40,31 @@ class Resting:
             if self._clock.steps:
                 self._begin(now)
         elif self._on_tensors.resting:
-            if now - self._since >= REST:
+            if now - self._since >= self._rest:
+                self._rest = min(2 * self._rest, MOST_REST)
                 self._on_tensors.wake()
                 self._begin(now)
+            elif self._glances is not None:
+                self._glances.consider(now)
         elif now - self._since >= self._look and self._clock.steps >= FEWEST_STEPS:
-            if self._told_of() - self._told < NEXT_TO_NOTHING * (self._in_the_loop() - self._loop):
+            if self._told_of() - self._told < self._most() * (self._in_the_loop() - self._loop):
                 self._on_tensors.rest()
                 self._look = LATER_LOOK
+                if self._glances is not None:
+                    self._glances.learn()
+                    self._glances.consider(now)
+            else:
+                self._rest = REST
             self._begin(now)
+
+    def _most(self) -> float:
+        return LITTLE if self._glances is not None and self._glances.is_plain() else NEXT_TO_NOTHING
 
     def _begin(self, now: int) -> None:
         self._since = now
         self._loop, self._told = self._in_the_loop(), self._told_of()
+        if self._glances is not None and not self._on_tensors.resting:
+            self._glances.begin_look(now)
 
     def _in_the_loop(self) -> int:
         return sum(self._clock.totals[phase] for phase in _IN_THE_LOOP)

@@ -12,18 +12,61 @@ from _flatout_agent.patch import Patches, dress
 from _flatout_agent.tape import Tape
 
 
-def watch(torch: Any, tape: Tape, patches: Patches) -> None:
+def watch(torch: Any, tape: Tape, patches: Patches) -> Steps:
     from torch.optim import optimizer
 
     is_compiling = compiling_test(torch)
 
     # `Tensor.backward` calls `torch.autograd.backward` by name, so this one place sees both.
-    patches.put(torch.autograd, "backward", _timed_backward(torch.autograd.backward, tape, is_compiling))
+    on_backward = Patches()
+    on_backward.put(torch.autograd, "backward", _timed_backward(torch.autograd.backward, tape, is_compiling))
+    patches.on_take_off(on_backward.take_off)
 
     # Public and global: every optimizer, the user's own subclasses included.
     known = Identities()
-    patches.on_take_off(optimizer.register_optimizer_step_pre_hook(_began_hook(tape, known, is_compiling)).remove)
-    patches.on_take_off(optimizer.register_optimizer_step_post_hook(_ended_hook(tape, known, is_compiling)).remove)
+    steps = Steps(known, on_backward, optimizer, _began_hook(tape, known, is_compiling), _ended_hook(tape, known, is_compiling))
+    patches.on_take_off(steps.take_off)
+    return steps
+
+
+class Steps:
+    """The hooks around steps, so that some can be lifted for a while."""
+
+    def __init__(self, known: Identities, on_backward: Patches, optimizer: Any, began: Any, ended: Any) -> None:
+        self._known = known
+        self.on_backward = on_backward
+        self.ended = ended
+        self._began = began
+        self._before, self._after = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
+        self._handles = (
+            optimizer.register_optimizer_step_pre_hook(began),
+            optimizer.register_optimizer_step_post_hook(ended),
+        )
+
+    @property
+    def only(self) -> int:
+        """The identity of the optimizer, where there is but one."""
+        return next(iter(self._known.numbers), 0) if len(self._known.numbers) == 1 else 0
+
+    def number_of(self, identity: int) -> int:
+        return self._known.numbers.get(identity, 0)
+
+    def glance(self, ended: Any) -> None:
+        """The ends of steps alone, by another hook."""
+        before, after = self._handles
+        self.on_backward.lift()
+        self._before.pop(before.id, None)
+        self._after[after.id] = ended
+
+    def put_back(self) -> None:
+        before, after = self._handles
+        self.on_backward.put_back()
+        self._before[before.id] = self._began
+        self._after[after.id] = self.ended
+
+    def take_off(self) -> None:
+        for handle in self._handles:
+            handle.remove()
 
 
 def _began_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:

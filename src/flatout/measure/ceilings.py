@@ -26,7 +26,12 @@ CARD_UNKNOWN = Missing("card-unknown")
 def ceilings(
     deep: DeepLook, cores: float | Missing, batch: float | Missing, step_s: float | Missing, card: Card | None
 ) -> Ceilings:
-    """`batch`: samples of one step in all processes; `step_s`: of the run, without the time of the looks."""
+    """`batch`: samples of one step in all processes; `step_s`: of the run, without the time of the looks.
+
+    A host that never waits runs ahead of its device, and its steps look shorter than they are: the device's work is the least.
+    """
+    if not isinstance(step_s, Missing) and not isinstance(deep.busy_per_step_s, Missing):
+        step_s = max(step_s, deep.busy_per_step_s)
     found = Ceilings(cores=cores, step_s=step_s, cpu_samples_per_s=supply(deep, cores), gpu_samples_per_s=demand(deep, batch))
     done = deep.arithmetic
     if done is None or isinstance(step_s, Missing):

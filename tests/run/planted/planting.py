@@ -17,7 +17,7 @@ from functools import cache
 
 PACKAGE = "_flatout_agent."
 CALL = "__planted__"
-FIRST_BATCH = "observe.loader:_arrived.arrived"
+FIRST_BATCH = "observe.loader:Iterators.turned_to"
 
 # What hooks call that is no function of ours: a bound method in an attribute of the instance.
 ATTRIBUTES = {"tape:Tape.note": ("Tape", "note")}
@@ -27,6 +27,7 @@ IN_A_HURRY = {
     "tape": {"SECOND": 2_000_000, "MOST_LINES": 8},
     "hand": {"MOST_ACCOUNTS": 2},
     "observe.resting": {"FIRST_LOOK": 0, "FEWEST_STEPS": 2, "REST": 0},
+    "observe.glances": {"LOOK": 0, "FEWEST_STEPS": 2, "MOST_GLANCES": 2, "LEAST_GLANCES": 2},
 }
 
 

@@ -13,6 +13,7 @@ clock:StepClock.__init__ clock:StepClock.start_over
 clock:StepClock.fetched clock:StepClock.loader_started clock:StepClock.let_go clock:StepClock.exhausted
 clock:StepClock.backward_began clock:StepClock.backward_ended
 clock:StepClock.step_began clock:StepClock.step_ended clock:StepClock.stepped
+clock:StepClock.glanced clock:StepClock.glanced_backward clock:StepClock._divide
 clock:StepClock.copied clock:StepClock.waited clock:StepClock.compiled clock:StepClock.saved
 clock:StepClock.finish clock:StepClock._give clock:StepClock._forget_inside clock:StepClock._leave
 clock:StepClock._back_to_hand clock:StepClock._train_on_batch clock:StepClock._take clock:StepClock._settle
@@ -52,12 +53,18 @@ observe.cores:_children observe.cores:_schedule
 observe.ending:story observe.ending:_memory observe.ending:_holders observe.ending:_bytes
 observe.ending:_where observe.ending:_tensors observe.ending:_inside observe.ending:_of_module
 
+observe.glances:Glances.__init__ observe.glances:Glances.begin_look observe.glances:Glances.consider
+observe.glances:Glances.is_plain observe.glances:Glances.learn
+observe.glances:Glances.turn observe.glances:Glances.end observe.glances:Glances._put_back
+observe.glances:Glances.drain
+observe.glances:Glances._make_glances observe.glances:Glances._make_glances.step_ended@guarded
+observe.glances:Glances._wanted_whole observe.glances:Glances._counted observe.glances:Glances._divided
+
 observe.lag:Lag.__init__ observe.lag:Lag.sample observe.lag:Lag._resolve observe.lag:Lag.told
 
 observe.loader:watch observe.loader:Iterators.__init__
-observe.loader:Iterators.started observe.loader:Iterators.started.let_go@guarded
+observe.loader:Iterators.started observe.loader:Iterators.started.let_go@guarded observe.loader:Iterators.turned_to
 observe.loader:_timed_next observe.loader:_timed_next.__next__@guarded
-observe.loader:_arrived observe.loader:_arrived.arrived observe.loader:_arrived.arrived@guarded
 observe.loader:_timed_iter observe.loader:_timed_iter.__iter__@guarded
 observe.loader:_noted_init observe.loader:_noted_init.__init__@guarded
 
@@ -74,11 +81,13 @@ observe.reads:Reads.told
 observe.regime:of_graph observe.regime:of_optimizer observe.regime:tf32 observe.regime:tf32@guarded
 
 observe.resting:Resting.__init__ observe.resting:Resting.after_reading observe.resting:Resting._begin
-observe.resting:Resting._in_the_loop observe.resting:Resting._told_of
+observe.resting:Resting._in_the_loop observe.resting:Resting._most observe.resting:Resting._told_of
 
 observe.saving:watch observe.saving:watch.save@guarded
 
 observe.steps:watch observe.steps:compiling_test
+observe.steps:Steps.__init__ observe.steps:Steps.only observe.steps:Steps.number_of observe.steps:Steps.glance
+observe.steps:Steps.put_back observe.steps:Steps.take_off
 observe.steps:_began_hook observe.steps:_began_hook.step_began@guarded
 observe.steps:_ended_hook observe.steps:_ended_hook.step_ended@guarded
 observe.steps:_timed_backward observe.steps:_timed_backward.backward@guarded
@@ -104,6 +113,7 @@ start:Agent._has_no_say start:Agent._introduce start:Agent._finish_with_multipro
 start:Agent._write_window start:Agent._write_fault
 
 tape:Tape.__init__ tape:Tape.start_over tape:Tape.stop tape:Tape.inside tape:Tape.meet tape:Tape.tick tape:Tape.read
+tape:Tape.something_new tape:Tape.batch_again tape:Tape.no_more_glances tape:Tape.tick_after_glances
 tape:Tape.tell tape:Tape.tell@guarded tape:Tape.finish tape:Tape.note
 
 wire:journal_name wire:read_job wire:Journal.__init__ wire:Journal.write wire:Journal._open wire:_identity_of
@@ -112,9 +122,11 @@ wire:journal_name wire:read_job wire:Journal.__init__ wire:Journal.write wire:Jo
 # A fault that brings the point about: nothing else does.
 BROUGHT_ABOUT_BY = {
     "guard:fault@guarded": "observe.regime:of_graph",
+    "observe.steps:Steps.take_off": "observe.compiling:watch",
     "patch:Patches.take_off": "observe.compiling:watch",
     "patch:Patches.take_off@guarded": "observe.compiling:watch",
     "start:Agent._write_fault": "observe.regime:of_graph",
+    "tape:Tape.no_more_glances": "observe.compiling:watch",
 }
 
 # Reached only while `import torch` runs: in a process that has not done it yet.
@@ -132,6 +144,9 @@ NOT_HOOKS = {
     "inject.sitecustomize:_leave_the_path": "compares strings; failing, it could not even give way to the user's own",
     "observe.compiling:_between": "torch 2.0 to 2.2 alone; makes the next",
     "observe.compiling:_between._compile": "torch 2.0 to 2.2 alone; calls start and end, which hold their work in a try",
+    "observe.glances:Glances._make_glances.__next__": "makes the script's own call; what follows it is _next_raised",
+    "observe.glances:Glances._next_raised": "where an epoch ends at a glance, which is chance: tests/agent/test_glances.py",
+    "observe.glances:Glances.forget": "in a forked child alone, inside Agent.after_fork's guard",
     "observe.transfers:MethodTwin.__get__": "the attribute itself",
     "observe.transfers:MethodTwin.__call__": "the script's own call, handed on",
     "observe.transfers:MethodTwin.__eq__": "an answer about the original",

@@ -36,7 +36,7 @@ def put_on(torch):
     stream = SimpleNamespace(synchronize=lambda: None)
     for name, value in {
         "is_initialized": lambda: True,
-        "is_current_stream_capturing": lambda: next(asked) % 4 == 3,
+        "is_current_stream_capturing": lambda: next(asked) % 5 == 4,
         "current_stream": lambda device=None: stream,
         "current_device": lambda: 0,
         "device_count": lambda: 1,

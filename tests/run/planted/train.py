@@ -21,7 +21,8 @@ def train(net, optimizers, steps, data):
             loss = nn.functional.mse_loss(net(x), y.to(torch.float32))
             loss.backward()
             for optimizer in optimizers:
-                optimizer.step()
+                if done % 9:  # as a scaler leaves out those whose gradients overflowed
+                    optimizer.step()
                 optimizer.zero_grad()
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()
@@ -84,11 +85,11 @@ def end(how, net):
 
 def main(how):
     net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.2), nn.Linear(8, 1))
-    data = TensorDataset(torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 1, dtype=torch.float64))
+    data = TensorDataset(torch.randn(256, 6, dtype=torch.float64), torch.randn(256, 1, dtype=torch.float64))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     if torch.cuda.is_initialized():
         torch.cuda.init()
-    train(net, [optimizer], 40, data)
+    train(net, [optimizer], 200, data)
     evaluate(net, data)
     torch.save(net.state_dict(), "net.pt")
     for _ in range(2):

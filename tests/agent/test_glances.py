@@ -1,0 +1,287 @@
+"""Steps that are only glanced at: the account stays right, and whatever is not the plain loop ends it."""
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.optim import optimizer as torch_optimizer
+from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
+
+from _flatout_agent.clock import BACKWARD, COPY, FORWARD, INPUT, OPTIMIZER, VALIDATION, StepClock
+from _flatout_agent.observe import glances
+from _flatout_agent.observe.steps import Steps
+from _flatout_agent.patch import Patches
+from _flatout_agent.start import install
+from _flatout_agent.tape import Tape
+
+PLAIN = (dataloader._BaseDataLoaderIter.__next__, torch.autograd.backward)
+
+
+class Scene:
+    """A training whose observers on tensors rest."""
+
+    def __init__(self):
+        self.patches = Patches()
+        self.tape = Tape(StepClock(time.perf_counter_ns()), lambda now: None)
+        self.tensors = install(torch, self.tape, self.patches)
+        self.clock = self.tape.clock
+        self.model = torch.nn.Linear(3, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.glanced = 0
+
+    def step(self, x, slow=0.0):
+        loss = self.model(x).square().mean()
+        time.sleep(slow)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.glanced += not self.tape.whole
+
+    def settle(self, batches, steps=40):
+        """Until the loop has proved to be plain; the readings of the tape are ours."""
+        for number, (x,) in zip(range(steps), batches, strict=False):
+            self.step(x)
+            if number == 1:
+                self.rest()
+        self.read(2)
+        assert self.tape.glancing
+
+    def rest(self):
+        self.tensors.rest()
+        self.tape.tell()
+        self.tape.glances.begin_look(time.perf_counter_ns())
+
+    def read(self, seconds):
+        self.tape.tell()
+        self.tape.glances.consider(time.perf_counter_ns() + seconds * 10**9)
+
+    def finish(self):
+        self.tape.finish()
+        return self.clock
+
+
+@pytest.fixture
+def scene():
+    made = Scene()
+    yield made
+    made.patches.take_off()
+    assert (dataloader._BaseDataLoaderIter.__next__, torch.autograd.backward) == PLAIN
+    assert not torch_optimizer._global_optimizer_pre_hooks
+    assert not torch_optimizer._global_optimizer_post_hooks
+
+
+def loader(samples, size=4):
+    return DataLoader(TensorDataset(torch.randn(samples, 3)), batch_size=size)
+
+
+def test_every_step_sample_and_wait_is_in_the_account(scene):
+    """Two thousand steps, a last batch that is smaller, and the time adds up to the wall's."""
+    scene.settle(batches := iter(loader(4 * 2000 + 1)))
+    for (x,) in batches:
+        scene.step(x)
+    assert scene.glanced > 1700
+    ended = time.perf_counter_ns()
+    clock = scene.finish()
+    assert (clock.steps, clock.batches, clock.samples) == (2001, 2001, 8001)
+    assert clock.backwards == 2001
+    assert scene.tape.ticks == 2001
+    assert abs(sum(clock.totals) - (ended - clock.began)) < 0.05 * (ended - clock.began)
+
+
+def test_how_a_step_divides_is_taken_from_those_seen_whole(scene):
+    batches = iter(loader(4 * 200))
+    for number, (x,) in zip(range(40), batches, strict=False):
+        scene.step(x, slow=0.002)
+        scene.clock.copied(100_000)  # as the observers on tensors would tell
+        if number == 1:
+            scene.rest()
+    scene.tape.tell()
+    scene.tape.glances.learn()
+    scene.read(2)
+    before = list(scene.clock.totals)
+    for (x,) in batches:
+        scene.step(x, slow=0.002)
+    after = scene.finish().totals
+    forward, backward, step, copied = (after[phase] - before[phase] for phase in (FORWARD, BACKWARD, OPTIMIZER, COPY))
+    assert forward > 0.6 * (forward + backward + step)
+    assert backward > 0
+    assert step > 0
+    assert 0.01 < copied / (forward + backward + step) < 0.06
+    assert after[INPUT] > before[INPUT]
+
+
+def test_a_validation_in_between_is_told_from_training(scene):
+    scene.settle(batches := iter(loader(4 * 300)))
+    held_back = loader(40, size=5)
+    for number, (x,) in enumerate(batches):
+        scene.step(x)
+        if number == 100:
+            assert not scene.tape.whole
+            with torch.no_grad():
+                for (y,) in held_back:
+                    scene.model(y)
+                    time.sleep(0.001)
+            assert scene.tape.whole
+    clock = scene.finish()
+    assert (clock.steps, clock.samples, clock.validation_batches) == (300, 1200, 8)
+    assert clock.totals[VALIDATION] > 8e6
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_batches_of_an_iterator_that_was_there_before(scene, whole):
+    """`next(of_validation)` now and then, and no new iterator: as right as where every step is seen whole."""
+    others = iter(loader(40, size=5))
+    scene.settle(batches := iter(loader(4 * 300)))
+    scene.tape.whole_only = whole
+    for number, (x,) in enumerate(batches):
+        scene.step(x)
+        if number in (100, 150):
+            with torch.no_grad():
+                scene.model(next(others)[0])
+    assert scene.glanced > 50 or whole
+    clock = scene.finish()
+    assert (clock.steps, clock.samples, clock.validation_batches) == (300, 1200, 2)
+
+
+def test_a_step_left_out(scene):
+    """As a scaler does when gradients overflow: the batch was trained on, and no step counts."""
+    scene.settle(batches := iter(loader(4 * 300)))
+    for number, (x,) in enumerate(batches):
+        if number == 100:
+            scene.model(x).square().mean().backward()
+        else:
+            scene.step(x)
+    clock = scene.finish()
+    assert (clock.steps, clock.batches, clock.samples, clock.backwards) == (299, 300, 1200, 300)
+
+
+def test_another_optimizer_ends_it(scene):
+    scene.settle(batches := iter(loader(4 * 300)))
+    other = torch.optim.SGD(scene.model.parameters(), lr=0.01)
+    for number, (x,) in enumerate(batches):
+        scene.step(x)
+        if number == 100:
+            assert not scene.tape.whole
+            other.step()
+            assert scene.tape.whole
+    assert scene.finish().samples == 1200
+
+
+def test_epochs_follow_each_other(scene):
+    data = loader(4 * 100 + 2)
+    scene.settle(iter(data))
+    for _ in range(3):
+        for (x,) in data:
+            scene.step(x)
+            scene.read(2)
+    clock = scene.finish()
+    assert (clock.steps, clock.samples) == (40 + 3 * 101, 160 + 3 * 402)
+
+
+class Raises(Dataset):
+    def __len__(self):
+        return 4 * 300
+
+    def __getitem__(self, index):
+        if index == 600:
+            raise LookupError("of the script's own")
+        return (torch.zeros(3),)
+
+
+def test_what_a_loader_raises_reaches_the_script(scene):
+    scene.settle(batches := iter(DataLoader(Raises(), batch_size=4)))
+    seen = None
+    try:
+        for (x,) in batches:
+            scene.step(x)
+    except LookupError as error:
+        seen = str(error)
+    assert seen == "of the script's own"
+    assert scene.glanced > 50
+    assert scene.finish().samples == 600
+
+
+@pytest.mark.parametrize("kept", [lambda x: x, lambda x: None, lambda x: ["a", "b"], lambda x: [torch.tensor(1.0)]])
+def test_batches_of_any_kind(scene, kept):
+    x = torch.zeros(4, 3)
+    data = DataLoader(TensorDataset(torch.zeros(400, 3)), batch_size=4, collate_fn=kept)
+    seen = []
+    for number, batch in enumerate(data):
+        seen.append(batch)
+        scene.step(x)
+        if number == 1:
+            scene.rest()
+        if number == 40:
+            scene.read(2)
+    assert len(seen) == 100
+    assert scene.finish().steps == 100
+
+
+def test_a_loop_without_a_loader(scene):
+    x = torch.zeros(4, 3)
+    for number in range(200):
+        scene.step(x)
+        if number == 1:
+            scene.rest()
+        if number == 40:
+            scene.read(2)
+    assert scene.glanced > 100
+    assert scene.finish().steps == 200
+
+
+@pytest.mark.parametrize("why", ["dynamo", "whole_only", "every_loss"])
+def test_where_every_step_is_wanted_whole(scene, why):
+    setattr(scene.tape, why, (lambda loss: None) if why == "every_loss" else True)
+    with pytest.raises(AssertionError):
+        scene.settle(iter(loader(4 * 60)))
+    assert scene.glanced == 0
+
+
+def test_a_compilation_ends_it_within_a_row(scene):
+    scene.settle(batches := iter(loader(4 * 400)))
+    for number, (x,) in enumerate(batches):
+        scene.step(x)
+        if number == 100:
+            scene.tape.dynamo = True
+    assert scene.tape.whole
+    assert scene.finish().steps == 400
+
+
+def test_two_backward_passes_a_step_are_not_plain(scene):
+    batches = iter(loader(4 * 100))
+    for number, (x,) in enumerate(batches):
+        scene.model(x).square().mean().backward()
+        scene.step(x)
+        if number == 1:
+            scene.tensors.rest()
+        scene.read(2 * number)
+    assert scene.glanced == 0
+
+
+def test_a_fault_of_ours_stays_here(scene, monkeypatch):
+    scene.settle(batches := iter(loader(4 * 300)))
+
+    def broken(self):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(glances.Glances, "drain", broken)
+    monkeypatch.setattr(Steps, "number_of", broken)
+    for (x,) in batches:
+        scene.step(x)
+    monkeypatch.undo()
+
+
+def test_a_forked_child_has_its_own_account(scene):
+    scene.settle(batches := iter(loader(4 * 300)))
+    for number, (x,) in enumerate(batches):
+        scene.step(x)
+        if number == 50:
+            break
+    assert not scene.tape.whole
+    scene.clock.start_over()
+    scene.tape.start_over()  # what a child does first
+    assert scene.tape.whole
+    scene.step(x)
+    assert scene.finish().steps == 1
