@@ -34,31 +34,30 @@ LONG["vision"] = ["--epochs", "1000"]
 NEEDS = {
     "persistent_workers": {"workers": "4"},
     "prefetch_factor": {"workers": "4"},
-    "non_blocking": {"pin_memory": "on"},
-    "device_prefetch": {"pin_memory": "on"},
+    "pin_memory": {"workers": "8"},
+    "non_blocking": {"workers": "8", "pin_memory": "on"},
+    "device_prefetch": {"workers": "8", "pin_memory": "on"},
 }
 VALUES = {
     "precision": ("bf16", "fp16"),
     "compile": ("default", "reduce-overhead"),
-    "workers": ("2", "4", "8"),
+    "workers": ("4", "8"),
     "prefetch_factor": ("4",),
     "cpu_threads": ("1", "2"),
     "allocator": ("expandable", "roundup"),
 }
-# Where the loader is the wall these show nothing in the loop: on kept batches, too.
+# Where the loader is the wall these show nothing in the loop: on kept batches.
 COMPUTE = ("precision", "tf32", "channels_last", "fused_optimizer", "compile", "cudnn_benchmark", "gc_policy", "cpu_threads")
 
 
-def cases(only: list[str]) -> list[tuple[str, str, Mode]]:
+def cases(only: list[str], hot: bool) -> list[tuple[str, str, Mode]]:
     """(knob, value, where its batches come from)"""
     found = []
     for knob in catalogue.KNOBS:
-        if knob.name == "batch_size" or (only and knob.name not in only):
+        if knob.name == "batch_size" or (only and knob.name not in only) or (hot and knob.switch is Switch.RESTART):
             continue
-        for value in VALUES.get(knob.name, ("on",)):
-            found.append((knob.name, value, Mode.REAL))
-            if knob.name in COMPUTE:
-                found.append((knob.name, value, Mode.REPLAY_HOST))
+        mode = Mode.REPLAY_HOST if knob.name in COMPUTE else Mode.REAL
+        found += [(knob.name, value, mode) for value in VALUES.get(knob.name, ("on",))]
     return found
 
 
@@ -70,14 +69,14 @@ class Arms:
         self._timed_s = timed_s
         self._count = 0
 
-    def run(self, knobs: dict[str, str], mode: Mode, name: str, warm: int = 8) -> object:
+    def run(self, knobs: dict[str, str], mode: Mode, name: str, warm: int = 4) -> object:
         self._count += 1
         segment = Segment(
             id=self._count,
             knobs=knobs,
             warm_steps=warm,
             timed_s=self._timed_s,
-            timed_steps=8,
+            timed_steps=4,
             mode=mode,
             restart=False,
             stage="gains",
@@ -132,7 +131,7 @@ def specimen(name: str, asked: argparse.Namespace, folder: Path) -> list[dict[st
     try:
         with Sandbox([]) as sandbox, Trials(command, os.environ, sandbox, SystemClock(), folder / "log") as trials:
             arms = Arms(trials, asked.timed)
-            for knob, value, mode in cases(asked.knob):
+            for knob, value, mode in cases(asked.knob, asked.hot):
                 row = {"specimen": name, **measure(arms, knob, value, mode, asked.pairs)}
                 rows.append(row)
                 print(line(row), flush=True)
@@ -166,6 +165,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the record, as JSON; the table goes beside it as .md")
     parser.add_argument("--only", action="append", choices=SPECIMENS, default=[])
     parser.add_argument("--knob", action="append", default=[])
+    parser.add_argument("--hot", action="store_true", help="only knobs that are switched inside a running child")
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--timed", type=float, default=1.0, help="seconds of a segment")
     parser.add_argument("--small", action="store_true", help="models for the CPU")
