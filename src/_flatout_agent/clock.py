@@ -8,6 +8,8 @@ hooks note the time on a tape, and it is read later.
 
 from __future__ import annotations
 
+from typing import Any
+
 from _flatout_agent.hand import Account, Hand
 from _flatout_agent.loaders import Loaders, LoaderUse
 from _flatout_agent.rounds import Rounds
@@ -155,6 +157,35 @@ class StepClock:
         self._state = _AFTER_STEP
         self.stepped(optimizer)
 
+    def glanced_row(self, row: list[Any], optimizer: int, iterator: int) -> None:
+        """Plain steps one after the other, (asked, came, size) of a batch and the end of its step in turn: all at once."""
+        account = self._hand.of_iterator.get(iterator)
+        if self._state != _AFTER_STEP or self._hand.waiting or self._any_inside or account is None:
+            for (asked, came, size), ended in zip(row[::2], row[1::2]):  # noqa: B905 (Python 3.9)
+                self.fetched(asked, came, size, iterator)
+                self.glanced(ended, optimizer)
+            return
+        mark, elsewhere, waiting, spent = self._mark, 0, 0, 0
+        steps = self.steps
+        for (asked, came, size), ended in zip(row[::2], row[1::2]):  # noqa: B905 (Python 3.9)
+            elsewhere += asked - mark
+            waiting += came - asked
+            spent += ended - came
+            mark = ended
+            self.samples += size
+            self.unsized_batches += not size
+            steps = self._rounds.count(optimizer, steps)
+        self.totals[UNEXPLAINED] += elsewhere
+        self.totals[INPUT] += waiting
+        if account.use is not None:
+            account.use.wait += waiting
+            account.use.batches += len(row) // 2
+        self._share_out(spent)
+        self.batches += len(row) // 2
+        self.backwards += len(row) // 2
+        self.steps = steps
+        self._mark = mark
+
     def glanced_backward(self, now: int) -> None:
         """A backward pass must have been, for another batch is asked for; no step followed it."""
         self._divide(now)
@@ -163,15 +194,21 @@ class StepClock:
     def _divide(self, now: int) -> None:
         if self._state == _BATCH:
             self._train_on_batch()
-        totals, split = self.totals, self.split
-        before = totals[FORWARD]
+        before = self.totals[FORWARD]
         self._give(now, FORWARD)
-        spent, whole = totals[FORWARD] - before, max(1, sum(split))
+        spent = self.totals[FORWARD] - before
+        self.totals[FORWARD] = before
+        self._share_out(spent)
+        self.backwards += 1
+
+    def _share_out(self, spent: int) -> None:
+        split, left = self.split, spent
+        whole = max(1, sum(split))
         for place, phase in enumerate(DIVIDED[1:], 1):
             part = spent * split[place] // whole
-            totals[phase] += part
-            totals[FORWARD] -= part
-        self.backwards += 1
+            self.totals[phase] += part
+            left -= part
+        self.totals[FORWARD] += left
 
     def stepped(self, optimizer: int) -> None:
         """Counts alone, and no time: on a GPU a step inside the backward pass is taken by a thread of torch's."""

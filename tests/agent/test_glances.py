@@ -112,6 +112,32 @@ def test_how_a_step_divides_is_taken_from_those_seen_whole(scene):
     assert after[INPUT] > before[INPUT]
 
 
+def test_a_row_at_once_is_the_sum_of_its_steps():
+    row = []
+    for step in range(20):
+        row += [(step * 100 + 3, step * 100 + 13, step % 4), step * 100 + 90]
+    clocks = StepClock(0), StepClock(0)
+    for clock in clocks:
+        clock.split = (5, 4, 3, 2, 1)
+        for step in range(-40, 0):
+            clock.fetched(step * 100, step * 100 + 10, 4, 7)
+            clock.backward_began(step * 100 + 20)
+            clock.backward_ended(step * 100 + 30)
+            clock.step_began(step * 100 + 35, 1)
+            clock.step_ended(step * 100 + 40, 1)
+    clocks[0].glanced_row(row, 1, 7)
+    for (asked, came, size), ended in zip(row[::2], row[1::2], strict=True):
+        clocks[1].fetched(asked, came, size, 7)
+        clocks[1].glanced(ended, 1)
+    for name in ("steps", "samples", "batches", "unsized_batches", "backwards", "_mark", "_state"):
+        assert getattr(clocks[0], name) == getattr(clocks[1], name), name
+    assert clocks[0].steps == 60
+    assert sum(clocks[0].totals) == sum(clocks[1].totals)
+    assert all(
+        abs(a - b) <= 100 for a, b in zip(clocks[0].totals, clocks[1].totals, strict=True)
+    )  # nanoseconds, rounded each step
+
+
 def test_a_validation_in_between_is_told_from_training(scene):
     scene.settle(batches := iter(loader(4 * 300)))
     held_back = loader(40, size=5)

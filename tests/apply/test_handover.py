@@ -100,8 +100,9 @@ class EagerSampler(Sampler):
         return self.size
 
 
-@pytest.mark.parametrize("own", [0, 2])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(
+    ("own", "persistent"), [(2, True), *(pytest.param(*one, marks=pytest.mark.thorough) for one in ((0, False), (2, False)))]
+)
 def test_samplers_begin_as_often_as_without_us(own, persistent):
     settings = {"num_workers": own, "persistent_workers": persistent and own > 0, "shuffle": None}
     plain = Training(epochs=3, sampler=EagerSampler(48), **settings).run()

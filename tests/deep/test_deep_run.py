@@ -31,7 +31,9 @@ if __name__ == "__main__":
 SLOW_LINE = 1 + SLOW.splitlines().index("        while time.thread_time() < end: pass  # the slow line")
 
 
-@pytest.mark.parametrize("arguments", [("0",), ("2",), pytest.param(("2", "spawn"), marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "arguments", [("2",), *(pytest.param(words, marks=pytest.mark.thorough) for words in (("0",), ("2", "spawn")))]
+)
 def test_the_slow_line_is_found(arguments, flatout, script):
     ended = flatout("run", "--deep", script(SLOW), *arguments)
     assert ended.returncode == 0, ended.stderr
@@ -100,6 +102,7 @@ def test_the_script_does_not_notice(epochs, code, flatout, plain, script):
     assert set(deep["refused"]) == {"syncs"}
 
 
+@pytest.mark.thorough
 def test_a_script_with_five_steps_is_looked_at(flatout, script):
     text = LEARNS.replace("range(int(sys.argv[1]))", "range(1)").replace("    with torch.no_grad():", "    if 0:")
     ended = flatout("run", "--deep", script(text), "1", "0")
@@ -122,6 +125,7 @@ def test_too_short_for_a_warm_up(flatout, script):
     assert "the script ended during the warm-up" in ended.stderr
 
 
+@pytest.mark.thorough
 def test_nothing_of_it_without_the_flag(flatout, script):
     ended = flatout("run", script(LINEAR), "30")
     assert ended.summary["deep"] is None
@@ -162,6 +166,7 @@ def test_compiled_code_is_not_counted_and_says_so(flatout, script):
     assert deep["top"]
 
 
+@pytest.mark.thorough
 def test_updates_by_hand_and_gans_are_looked_at_in_whole_steps(flatout, script):
     by_hand = LINEAR.replace("opt.zero_grad(); ", "net.zero_grad(); ").replace(
         "opt.step()", "net.weight.data -= net.weight.grad"

@@ -141,7 +141,7 @@ def in_peace(facts: Facts) -> None:
 
 @pytest.mark.parametrize("kind", NVIDIA_KINDS, ids=lambda kind: kind.name)
 def test_a_healthy_machine_is_left_in_peace(kind: Kind):
-    @examples(40)
+    @examples(20)
     @given(machine(kind))
     def holds(facts: Facts) -> None:
         in_peace(facts)
@@ -163,7 +163,7 @@ def some(kind: Kind) -> list[Facts]:
     """A dozen machines of a kind, for faults that all of them can have."""
     found: list[Facts] = []
 
-    @examples(12)
+    @examples(6)
     @given(machine(kind))
     def collect(facts: Facts) -> None:
         found.append(facts)
@@ -191,7 +191,7 @@ def test_every_fault_is_named_and_can_be_repaired(fault: Fault, kind: Kind):
 
 @pytest.mark.parametrize("name", RADEON_FAULTS)
 def test_every_fault_of_a_radeon_is_named(name):
-    @examples(10)
+    @examples(6)
     @given(radeon())
     def holds(facts: Facts) -> None:
         RADEON_FAULTS[name](facts)
@@ -243,7 +243,7 @@ def test_every_rule_is_reached():
 # -- what must not matter ------------------------------------------------------------------------------------------------
 
 
-@examples(100)
+@examples(50)
 @given(broken(), st.randoms(use_true_random=False))
 def test_the_order_of_lists_does_not_matter(case, random):
     facts, fault = case
@@ -268,7 +268,7 @@ def test_the_order_of_lists_does_not_matter(case, random):
 SPELLINGS = (str.upper, str.lower, lambda name: name.replace(" ", "  "), lambda name: f" {name} ")
 
 
-@examples(100)
+@examples(50)
 @given(broken(), st.sampled_from(SPELLINGS))
 def test_the_spelling_of_names_does_not_matter(case, spelt):
     facts, fault = case
@@ -336,7 +336,7 @@ NOTES = (
 )
 
 
-@examples(100)
+@examples(50)
 @given(broken(), st.lists(st.sampled_from(NOTES), min_size=1, max_size=4))
 def test_what_is_only_worth_a_note_changes_no_cause(case, notes):
     facts, fault = case
@@ -374,7 +374,7 @@ def forget(facts: Facts, random, share: float) -> None:
 SHARES = st.sampled_from([0.02, 0.1, 0.3, 0.6, 0.9])
 
 
-@examples(100)
+@examples(50)
 @given(broken(), st.randoms(use_true_random=False), SHARES)
 def test_no_rule_fails_whatever_is_unknown(case, random, share):
     facts, _ = case
@@ -386,7 +386,7 @@ def test_no_rule_fails_whatever_is_unknown(case, random, share):
 
 @pytest.mark.parametrize("kind", NVIDIA_KINDS, ids=lambda kind: kind.name)
 def test_silence_is_not_a_fault(kind: Kind):
-    @examples(40)
+    @examples(20)
     @given(machine(kind), st.randoms(use_true_random=False), SHARES)
     def holds(facts: Facts, random, share: float) -> None:
         forget(facts, random, share)
@@ -395,7 +395,7 @@ def test_silence_is_not_a_fault(kind: Kind):
     holds()
 
 
-@examples(100)
+@examples(50)
 @given(st.one_of(radeon(), mac()), st.randoms(use_true_random=False), SHARES)
 def test_silence_of_another_maker_is_not_a_fault(facts, random, share):
     forget(facts, random, share)

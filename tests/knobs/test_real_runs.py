@@ -36,6 +36,7 @@ def test_flags_are_put_on_and_proved(flatout, script):
     assert [use["came"] for use in ended.summary["knobs"]] == ["refused", "applied", "applied"]
 
 
+@pytest.mark.thorough
 def test_a_profile_is_put_on_too(flatout, script, tmp_path):
     (tmp_path / "flatout.toml").write_text("[knobs]\ncpu_threads = 1\n")
     ended = flatout("run", script(TRAIN))

@@ -15,9 +15,9 @@ import style_matrix
 from style_matrix import CASES, GROUPS
 
 SAMPLE = {
-    "trainer-class": ["loader", "layout"],  # augments with all three generators
-    "samplers-and-collate": ["loader", "bf16"],
-    "memmap": ["card", "compile"],  # no loader at all
+    "trainer-class": ["loader"],  # augments with all three generators
+    "samplers-and-collate": ["bf16"],
+    "memmap": ["card"],  # no loader at all
     "wgan-gp": ["compile"],  # gradients of gradients
     "in-a-forked-child": ["card"],
 }

@@ -96,7 +96,7 @@ def test_a_fault_never_reaches_the_script(point, stage):
     attribute(journals.read(seen.journals), 1.0)
 
 
-@pytest.mark.parametrize("nth", [1, 2, 5])
+@pytest.mark.parametrize("nth", [1, pytest.param(2, marks=pytest.mark.thorough), 5])
 @pytest.mark.parametrize("name", NAMES)
 def test_all_faults_one_after_the_other(name, nth, stage):
     """Each raises once: the next call goes on to what lies behind it."""

@@ -55,6 +55,7 @@ def test_a_disk_that_was_full_before(script, tmp_path):
     assert sentence.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_full_disk_at_the_end_costs_the_record_and_nothing_else(script, tmp_path):
     path = script(LOOP + "train(0.5)\nprint('learned')")
     ended = subprocess.run(
@@ -82,6 +83,7 @@ class SetClock(SystemClock):
         return time.time() + self.wrong
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrong", [-3600.0, *(pytest.param(wrong, marks=pytest.mark.thorough) for wrong in (3600.0, 0.0))])
 def test_a_clock_that_is_set_makes_and_loses_no_time(wrong, script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -52,6 +52,7 @@ for epoch in range(2):
         assert abs(phases[phase] - seconds) < 0.05 * wall, (phase, phases)
 
 
+@pytest.mark.thorough
 def test_evaluation_with_gradients_on_is_not_training(flatout, script):
     path = script(
         LOOP
@@ -87,6 +88,7 @@ for i, (x,) in enumerate(DataLoader(TensorDataset(torch.randn(80, 8)), batch_siz
     assert (summary["steps"], summary["samples"]) == (5, 80)
 
 
+@pytest.mark.thorough
 def test_closures_hold_their_backward(flatout, script):
     path = script(
         LOOP
@@ -106,14 +108,19 @@ for (x,) in DataLoader(TensorDataset(torch.randn(40, 8)), batch_size=4):
 @pytest.mark.parametrize(
     ("loop", "steps", "note"),
     [
-        ("for _ in range(7):\n    net(torch.randn(4, 8)).sum().backward(); opt.step()", 7, "no-loader"),
+        pytest.param(
+            "for _ in range(7):\n    net(torch.randn(4, 8)).sum().backward(); opt.step()",
+            7,
+            "no-loader",
+            marks=pytest.mark.thorough,
+        ),
         (
             "for _ in range(7):\n    net(torch.randn(4, 8)).sum().backward()\n"
             "    for p in net.parameters(): p.data -= 0.1 * p.grad; p.grad = None",
             7,
             "clocked-by-backward",
         ),
-        ("net(torch.randn(4, 8))", 0, "no-steps"),
+        pytest.param("net(torch.randn(4, 8))", 0, "no-steps", marks=pytest.mark.thorough),
     ],
 )
 def test_what_is_not_found_is_said(loop, steps, note, flatout, script):
@@ -129,6 +136,7 @@ def test_no_torch_at_all(flatout, script):
     assert "did not import torch" in ended.stderr
 
 
+@pytest.mark.thorough
 def test_asking_for_torch_before_importing_it(flatout, script):
     """As transformers and many others do."""
     path = script(

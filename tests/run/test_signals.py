@@ -98,6 +98,7 @@ def test_sigterm_reaches_the_script_and_the_summary_is_written(started, tmp_path
     assert sum(summary["phases"].values()) == pytest.approx(summary["wall_s"])
 
 
+@pytest.mark.thorough
 def test_a_script_that_saves_on_sigterm_may_finish(started, tmp_path):
     process = started("signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), print('saved', flush=True), sys.exit(0)))")
     process.send_signal(signal.SIGTERM)
@@ -106,6 +107,7 @@ def test_a_script_that_saves_on_sigterm_may_finish(started, tmp_path):
     assert summary_of(tmp_path)["exit_code"] == 0
 
 
+@pytest.mark.thorough
 def test_sigterm_to_the_whole_group_as_schedulers_send_it(started, tmp_path):
     """The script gets it twice, once from the scheduler and once from us; the record is kept all the same."""
     process = started()
@@ -182,6 +184,7 @@ def read_until(terminal, mark, limit=60.0) -> bytes:
     return seen
 
 
+@pytest.mark.thorough
 def test_a_terminal_that_closes_leaves_the_record(started, tmp_path):
     """SIGHUP, and nowhere left to print to."""
     process = started(options=())

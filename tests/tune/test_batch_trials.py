@@ -100,6 +100,7 @@ def test_sizes_in_a_running_child_by_the_argument_and_beyond_the_end(trials):
     assert too_much.status is Status.OOM
 
 
+@pytest.mark.thorough
 def test_a_curve_over_seconds_and_an_argument_without_effect(trials):
     curve = trials.timed_curve({"batch_size": "40"}, 4000, 0, 0.3)
     assert curve.seconds == sorted(curve.seconds)

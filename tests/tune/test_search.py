@@ -148,15 +148,16 @@ ON_A_LARGE_CARD = {
 }
 
 
+@pytest.mark.parametrize("budget_s", [87.0, 72.0])
 @pytest.mark.parametrize("name", ON_A_LARGE_CARD)
-def test_ninety_seconds_are_enough_on_a_large_card(name):
-    """Of them three went into a first look; the imagined machine counts its start."""
+def test_ninety_seconds_are_enough_on_a_large_card(name, budget_s):
+    """Of them three, or on an H200 as many as fifteen, went into a first look; the imagined machine counts its start."""
     for seed in range(5):
         machine = replace(ON_A_LARGE_CARD[name], seed=seed, sigma=0.02)
-        wanted = plan(budget_s=87.0, timed_s=0.5, skip=["cudnn_benchmark"])
+        wanted = plan(budget_s=budget_s, timed_s=0.5, skip=["cudnn_benchmark"])
         end, segments, _ = search(machine, wanted)
         assert machine.rate(end.profile) / machine.optimum(plan(offers=[o for o in OFFERS if not o.restart])) >= 0.85
-        assert end.spent_s <= 102
+        assert end.spent_s <= budget_s + 15
         holds(machine, wanted, end, segments)
 
 

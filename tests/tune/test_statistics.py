@@ -33,7 +33,7 @@ WORLDS = {
     "throttled half way": {"fall_at": 15},
     "three times as loud": {"sigma": 0.03},
 }
-RUNS = 120
+RUNS = 60
 
 
 def stopped(noise, ratio, floor):

@@ -29,6 +29,12 @@ MOST_TIME = 1_000_000_000  # in a row: the journal is written between them
 NONE = object()  # a script's batch may be None
 
 
+def is_row(log: list[Any]) -> bool:
+    """A batch and the end of a step, in turn."""
+    ends = log[1::2]
+    return len(log) == 2 * len(ends) and set(map(type, ends)) == {int} and set(map(type, log[::2])) == {tuple}
+
+
 class Glances:
     """Asked at every reading of the tape; told by the tape when a step ended, and when something is new."""
 
@@ -149,6 +155,10 @@ class Glances:
         tape, (iterator, optimizer) = self._tape, self._ids
         fetched, glanced, number = tape.clock.fetched, tape.clock.glanced, self.steps.number_of(optimizer)
         in_hand, plain = tape.unstepped, True
+        if iterator and not in_hand and is_row(log):
+            tape.note((tape.clock.glanced_row, log, number, iterator))
+            tape.ticks += len(log) // 2
+            return
         for entry in log:
             if type(entry) is int:
                 plain = plain and bool(in_hand or not iterator)

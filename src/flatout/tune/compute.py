@@ -14,9 +14,10 @@ from flatout.tune.judge import judge, percent
 from flatout.tune.model import Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
 from flatout.tune.schedule import children_for, restart_values, segments_for
-from flatout.tune.trial import HURRY_S, Question, Trial
+from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
+DARING_S = 15.0  # the same in a hurry: it may well be less, and gives most
 GRAPHS = frozenset({"reduce-overhead"})  # what it saves is launching
 KEPT_BUSY = 0.98  # a device as busy as this has no launches to save
 PARTNERS = (("precision", "channels_last"),)
@@ -27,6 +28,7 @@ RESTARTS_SHARE = 0.2  # of the budget
 OUTRUN = 1.25  # a loader gives unevenly, and less beside a training
 STARVED = 0.6  # busy for less of the time, a device waits for launches
 LOOK_SEGMENTS = segments_for(PAIRS_AT_LOOK[0])
+USUAL_ONES = frozenset({"precision", "channels_last", "fused_optimizer"})
 
 
 def is_compute(offer: Offer) -> bool:
@@ -37,11 +39,13 @@ def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
     if course.contended or (isinstance(course.busy, float) and course.busy < STARVED):
-        if course.plan.budget_s >= HURRY_S:  # else the larger gain comes first
+        if not course.in_a_hurry:  # else the larger gain comes first
             yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from batch_size(course)
         yield from building_knobs(course)
-        if course.plan.budget_s < HURRY_S:
+        if course.in_a_hurry and course.contended:
+            yield from all_at_once(course)
+        if course.in_a_hurry:
             yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from copying_knobs(course)
         yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH not in offer.cures])
@@ -52,6 +56,22 @@ def compute_knobs(course: Course) -> Steps[None]:
             yield from restart_knobs(course)
         yield from batch_size(course)
         yield from building_knobs(course)
+
+
+def all_at_once(course: Course) -> Steps[None]:
+    """The usual ones in one comparison: beside busy workers segments are long, and one after the other would take the whole
+    budget. Where they do not win together, each has its own turn; where they do, each is left out once if there is time."""
+    offers = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values]
+    offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
+    if len(offers) > 1:
+        course.stage = "compute"
+        course.pending = LOOK_SEGMENTS
+        before = dict(course.whole)
+        yield from together(course, offers, course.judging)
+        if course.whole == before:
+            for offer in offers:
+                if course.closed(offer.knob, offer.values[0]) is None:
+                    course.decisions.pop((offer.knob, offer.values[0]), None)
 
 
 def _restarts_are_cheap(course: Course) -> bool:
@@ -101,7 +121,7 @@ def consider(
         return course.decisions.get((offer.knob, value)) or course.decide(offer, value, "input-is-the-wall", figures)
     children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
     build_s += rebuild_s(course, offer)
-    needs = course.cost_s(segments, children, build_s, mode) + surcharge_s(course, offer)
+    needs = course.cost_s(_fewest(course, segments), children, build_s, mode) + surcharge_s(course, offer)
     needs = max(needs, segments * course.epochs_s(more.get("shape", USUAL).epochs))
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)
@@ -119,6 +139,10 @@ def consider(
             return decision
     course.trying = []
     return course.decide(offer, value, "interrupted", {"status": course.broke.value})
+
+
+def _fewest(course: Course, segments: int) -> int:
+    return min(segments, FEWEST_SEGMENTS) if course.in_a_hurry else segments
 
 
 def outruns_supply(course: Course) -> bool:
@@ -178,7 +202,7 @@ def together(course: Course, offers: list[Offer], mode: Mode, segments: int = LO
     """Several knobs in one comparison: all of them are kept, or none."""
     children = children_for(PAIRS_AT_LOOK[0]) if any(offer.restart for offer in offers) else 0
     build_s = 0.0 if children else max(rebuild_s(course, offer) for offer in offers)
-    needs = course.cost_s(segments, children, build_s, mode) + surcharge_s(course, offers[0])
+    needs = course.cost_s(_fewest(course, segments), children, build_s, mode) + surcharge_s(course, offers[0])
     if course.left_s() < needs:
         for offer in offers:
             course.no_time(offer, offer.values[0], needs)
@@ -250,7 +274,7 @@ def building_knobs(course: Course) -> Steps[None]:
             if course.whole.get(offer.knob) != value and not _beyond_repair(course, offer, value):
                 guess = build_guess_s(course, offer)
                 decision = yield from consider(course, offer, value, course.judging, guess, segments=FEWEST_SEGMENTS)
-                if decision.verdict is Verdict.KEPT and course.plan.budget_s < HURRY_S:
+                if decision.verdict is Verdict.KEPT and course.in_a_hurry:
                     break  # the other mode would cost as much again as all that is still to be tried
 
 
@@ -266,7 +290,7 @@ def _launches_count(course: Course) -> bool:
 
 def build_guess_s(course: Course, offer: Offer) -> float:
     """As long as the longest so far."""
-    return max(course.build_s.values(), default=BUILD_GUESS_S) if offer.builds else 0.0
+    return max(course.build_s.values(), default=DARING_S if course.in_a_hurry else BUILD_GUESS_S) if offer.builds else 0.0
 
 
 def _beyond_repair(course: Course, offer: Offer, value: str) -> bool:

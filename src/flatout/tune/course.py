@@ -49,6 +49,7 @@ TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
+HURRY_S = 150.0  # a budget below this is for what gives most
 
 
 class StandingBrokenError(Exception):
@@ -109,6 +110,10 @@ class Course:
         self._starts: list[float] = []
         self._scale = 1.0
         self._rebuild_s: float | None = None
+
+    @property
+    def in_a_hurry(self) -> bool:
+        return self.plan.budget_s < HURRY_S
 
     @property
     def judging(self) -> Mode:
@@ -226,7 +231,8 @@ class Course:
     def reserve_s(self) -> float:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
-        matching = 0.0 if self.input_matched else INPUT_SEGMENTS * self.hot_s()
+        enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
+        matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
         again = 0 if self.stage in ("each", "final") else sum(not self.is_exact(knob) for knob in self.whole)
         return last + matching + looking + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)

@@ -53,7 +53,7 @@ def _see_contention(course: Course) -> Steps[None]:
         return
     course.ceilings = replace(course.ceilings, with_copy=sum(rates) / len(rates))
     ceilings = course.ceilings
-    course.contended = waits(ceilings.real, ceilings.with_copy, CONTENDED) and waits(ceilings.real, ceilings.supply, 1 / SPARE)
+    course.contended = waits(ceilings.real, ceilings.with_copy, CONTENDED) and _has_spare(course)
 
 
 def input_knobs(course: Course) -> Steps[None]:
@@ -85,10 +85,16 @@ def _copying_is_judged(course: Course, offer: Offer) -> bool:
 
 
 def _match_workers(course: Course, offer: Offer) -> Steps[None]:
-    if _waiting(course) or course.compute_mode is Mode.REAL:
+    waiting = _waiting(course) and not (course.contended and _has_spare(course))
+    if waiting or course.compute_mode is Mode.REAL:
         yield from _more_workers(course, offer)
     else:
         _skip(course, offer)
+
+
+def _has_spare(course: Course) -> bool:
+    """What the loop lacks is not data."""
+    return waits(course.ceilings.real, course.ceilings.supply, 1 / SPARE)
 
 
 def aid_compute(course: Course) -> Steps[None]:

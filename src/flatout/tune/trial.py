@@ -21,7 +21,6 @@ from flatout.tune.schedule import a_first, differing, restarting
 
 WORTH = 0.02  # a knob that can hardly give this much is not measured any longer …
 WORTH_IN_A_HURRY = 0.04  # … nor one that takes the time of others
-HURRY_S = 150.0
 STANDING_TRIES = 3
 NOT_MEASURED = Missing("not-measured")
 
@@ -83,7 +82,7 @@ def hold(course: Course, question: Question) -> Steps[Trial]:
                 return trial
             if pair is not None:
                 trial.pairs.append(pair)
-            if len(trial.pairs) == 2 and _clear_already(course, question, trial):
+            if len(trial.pairs) == 2 and (_clear_already(course, question, trial) or _too_late(course, question, trial)):
                 return trial
         if _decided(course, question, trial):
             return trial
@@ -101,6 +100,17 @@ def _clear_already(course: Course, question: Question, trial: Trial) -> bool:
     return trial.plainly_slower or trial.plainly_faster
 
 
+def _too_late(course: Course, question: Question, trial: Trial) -> bool:
+    """In a hurry a comparison begins where two pairs can be paid: what they leave open may have to stay so."""
+    if not course.in_a_hurry or question.worth is None:
+        return False
+    more = 2 * (question.looks[0] - len(trial.pairs))
+    trial.out_of_time = course.left_s() < course.cost_s(more, mode=question.mode)
+    if trial.out_of_time:
+        trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
+    return trial.out_of_time
+
+
 def _decided(course: Course, question: Question, trial: Trial) -> bool:
     noise = course.noise.get(question.mode, NOT_MEASURED)
     trial.comparison = compare(trial.pairs, noise, question.looks)
@@ -112,7 +122,7 @@ def _decided(course: Course, question: Question, trial: Trial) -> bool:
         if isinstance(hope, float) and hope < question.worth:
             return True
         ratio = trial.comparison.ratio
-        if course.plan.budget_s < HURRY_S and isinstance(ratio, float) and ratio < 1 + WORTH_IN_A_HURRY:
+        if course.in_a_hurry and isinstance(ratio, float) and ratio < 1 + WORTH_IN_A_HURRY:
             return True
         mode = question.mode
         # What is wanted for the end of the search is not spent on a third look.

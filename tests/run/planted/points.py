@@ -13,7 +13,7 @@ clock:StepClock.__init__ clock:StepClock.start_over
 clock:StepClock.fetched clock:StepClock.loader_started clock:StepClock.let_go clock:StepClock.exhausted
 clock:StepClock.backward_began clock:StepClock.backward_ended
 clock:StepClock.step_began clock:StepClock.step_ended clock:StepClock.stepped
-clock:StepClock.glanced clock:StepClock._divide
+clock:StepClock.glanced_row clock:StepClock._share_out
 clock:StepClock.copied clock:StepClock.waited clock:StepClock.compiled clock:StepClock.saved
 clock:StepClock.finish clock:StepClock._give clock:StepClock._forget_inside clock:StepClock._leave
 clock:StepClock._back_to_hand clock:StepClock._train_on_batch clock:StepClock._take clock:StepClock._settle
@@ -53,7 +53,7 @@ observe.cores:_children observe.cores:_schedule
 observe.ending:story observe.ending:_memory observe.ending:_holders observe.ending:_bytes
 observe.ending:_where observe.ending:_tensors observe.ending:_inside observe.ending:_of_module
 
-observe.glances:Glances.__init__ observe.glances:Glances.begin_look observe.glances:Glances.consider
+observe.glances:is_row observe.glances:Glances.__init__ observe.glances:Glances.begin_look observe.glances:Glances.consider
 observe.glances:Glances.is_plain observe.glances:Glances.learn
 observe.glances:Glances.turn observe.glances:Glances.end observe.glances:Glances._put_back
 observe.glances:Glances.drain
@@ -138,6 +138,8 @@ WHILE_IMPORTING = [
 ]
 
 NOT_HOOKS = {
+    "clock:StepClock.glanced": "where a row of glances is not plain, which is chance: tests/agent/test_glances.py",
+    "clock:StepClock._divide": "the same",
     "clock:StepClock.glanced_backward": "where a step is left out at a glance, which is chance: tests/agent/test_glances.py",
     "identities:Identities._meet.gone": "two dict.pop in a weak reference's callback, whose errors Python keeps to itself",
     "imports:_Watch._run_after.exec_module": "the script's own import; what follows it is _call",

@@ -89,7 +89,7 @@ def main(how):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     if torch.cuda.is_initialized():
         torch.cuda.init()
-    train(net, [optimizer], 200, data)
+    train(net, [optimizer], 130, data)
     evaluate(net, data)
     torch.save(net.state_dict(), "net.pt")
     for _ in range(2):
