@@ -133,6 +133,46 @@ def test_fit_ends_an_accumulation_with_the_epoch(tmp_path):
     assert (tmp_path / "last.pt").exists()
 
 
+def test_a_fit_whose_loss_is_not_finite_keeps_the_good_checkpoint(tmp_path):
+    path = tmp_path / "last.pt"
+    TrainingAccelerator().fit(*training(), LOSS, epochs=1, checkpoint=path)
+    good = path.read_bytes()
+    with pytest.raises(LossNotFiniteError):
+        TrainingAccelerator().fit(*training(), lambda net, b: LOSS(net(b[0]), b[1]) * math.nan, epochs=2, checkpoint=path)
+    assert path.read_bytes() == good
+
+
+def test_fit_goes_on_from_a_checkpoint_of_a_loop(tmp_path):
+    accelerator = TrainingAccelerator()
+    model, optimizer, loader = accelerator.prepare(*training())
+    loop(accelerator, model, optimizer, loader)
+    accelerator.save(tmp_path / "last.pt")
+    rest = TrainingAccelerator().fit(*training(), LOSS, epochs=3, checkpoint=tmp_path / "last.pt")
+    assert len(rest.losses) == 2
+
+
+def test_an_accumulation_that_is_left_in_the_middle_steps_on_what_there_is(tmp_path):
+    model, optimizer, loader = training(size=48)  # six batches: a group of four, and two
+    accelerator = TrainingAccelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    with accelerator.accumulate(4):
+        loop(accelerator, model, optimizer, loader)
+        assert accelerator.is_accumulating
+    assert accelerator.steps == 2
+    assert not accelerator.is_accumulating
+    accelerator.save(tmp_path / "last.pt")
+
+
+def test_the_monitor_counts_every_sample_of_a_group():
+    model, optimizer, loader = training(size=26)  # 8, 8, 8 and 2
+    accelerator = TrainingAccelerator({"gradient_accumulation_steps": 3})
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    monitor = accelerator.enable_performance_monitoring()
+    loop(accelerator, model, optimizer, loader, epochs=3)
+    accelerator.flush(optimizer)
+    assert monitor.stop().samples == 3 * 26
+
+
 def test_learning_rate_helpers():
     model, optimizer, _ = training()
     accelerator = TrainingAccelerator()

@@ -82,7 +82,7 @@ def test_resumed_with_a_generator_or_workers_of_the_loader(tmp_path, make):
 @pytest.mark.skipif(sys.platform == "darwin", reason="torch must not be used in a forked child there")
 def test_a_kill_leaves_a_whole_checkpoint(tmp_path):
     """tests/api/saver.py does it as often as one likes."""
-    kill_many(tmp_path, 8)
+    assert kill_many(tmp_path, 8) > 0  # some found a save under way
 
 
 # -- what cannot be used ------------------------------------------------------------------------------------------------
@@ -153,6 +153,60 @@ def test_an_unpickled_object_is_never_made(tmp_path):
     with pytest.raises(CheckpointError):
         accelerator.load(tmp_path / "evil.pt")
     assert not (tmp_path / "made").exists()
+
+
+def test_a_scheduler_with_milestones(tmp_path):
+    accelerator = TrainingAccelerator()
+    _, optimizer, _ = accelerator.prepare(*training())
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
+    accelerator.register(scheduler=scheduler)
+    accelerator.save(tmp_path / "last.pt")
+    accelerator.load(tmp_path / "last.pt")
+
+
+def test_an_optimizer_of_another_kind_is_refused(saved):
+    accelerator = TrainingAccelerator()
+    model = network()
+    accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), training()[2])
+    before = weights(model)
+    with pytest.raises(CheckpointError, match="Adam"):
+        accelerator.load(saved)
+    assert same(weights(model), before)
+
+
+class Choosy:
+    def state_dict(self):
+        return {"size": 1}
+
+    def load_state_dict(self, state):
+        if state["size"] != 1:
+            raise KeyError("size")
+
+
+def test_what_a_registered_part_refuses_changes_nothing(tmp_path):
+    accelerator = TrainingAccelerator()
+    accelerator.prepare(*training())
+    odd = Choosy()
+    odd.state_dict = lambda: {"size": 2}
+    accelerator.register(odd=odd)
+    accelerator.save(tmp_path / "last.pt")
+    other = TrainingAccelerator()
+    model, _, _ = other.prepare(*training(5))
+    other.register(odd=Choosy())
+    before = weights(model)
+    with pytest.raises(CheckpointError, match="odd"):
+        other.load(tmp_path / "last.pt")
+    assert same(weights(model), before)
+
+
+def test_a_precision_that_was_asked_for_since_holds(tmp_path):
+    accelerator = TrainingAccelerator({"precision": "bf16"})
+    accelerator.prepare(*training())
+    accelerator.save(tmp_path / "last.pt")
+    other = TrainingAccelerator({"precision": "no"})
+    other.prepare(*training())
+    other.load(tmp_path / "last.pt")
+    assert other.precision == "no"
 
 
 def test_schedulers_are_part_of_it(tmp_path):

@@ -196,6 +196,56 @@ def test_a_mean_over_tokens_is_refused_and_with_weights_is_right():
     torch.testing.assert_close(loss, token_mean(copy_without_memory(model))(data).detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_mean_over_tokens_whose_losses_are_alike_is_refused_too():
+    """As of a language model that has learned nothing yet: every token costs about the same."""
+    data = batch()
+    data[1][:4] = torch.tensor([0, 1, 2, 1])
+    accelerator, model, _ = begun(9)
+    with torch.no_grad():
+        model[-1].weight.mul_(0.05)
+        model[-1].bias.zero_()
+    with pytest.raises(SplitError, match=r"\(loss, weight\)"):
+        accelerator.train_on(data, token_mean(model))
+
+
+def test_a_mean_over_tokens_is_found_when_padding_comes_later():
+    full, padded = batch(), batch()
+    full[1][full[1] == 0] = 1
+    padded[1][:4] = torch.tensor([0, 1, 2, 1])
+    accelerator, model, optimizer = begun(9)
+    for _ in range(3):
+        accelerator.train_on(full, token_mean(model))
+        accelerator.step(optimizer)
+    refused = 0
+    for _ in range(5):
+        try:
+            accelerator.train_on(padded, token_mean(model))
+        except SplitError:
+            refused += 1
+        accelerator.step(optimizer)
+    assert refused
+
+
+def test_a_part_without_a_single_token():
+    data = batch()
+    data[1][:8] = 0
+    data[1][8:] = torch.clamp(data[1][8:], min=1)
+    accelerator, model, _ = begun(9)
+    expected = whole_gradients(model, data, token_mean)
+    loss = accelerator.train_on(data, token_mean_with_weight(model))
+    assert torch.isfinite(loss)
+    close(gradients(model), expected)
+
+
+def test_weights_count_where_not_even_the_measured_piece_fits():
+    data = batch()
+    data[1][:4] = torch.tensor([0, 0, 0, 1])
+    accelerator, model, _ = begun(1)
+    expected = whole_gradients(model, data, token_mean)
+    accelerator.train_on(data, token_mean_with_weight(model))
+    close(gradients(model), expected)
+
+
 def test_a_sum_over_samples_stays_a_sum():
     def total(model):
         return lambda part: nn.functional.cross_entropy(model(part[0]), part[1], reduction="sum")

@@ -58,8 +58,9 @@ class TrainingAccelerator(Loop):
         if resolved.distributed != "no":
             ranks.start(self._device)
         self._config = resolved
-        self._regime = Regime(self._device, "no" if resolved.precision_is_tried else resolved.precision)
-        self._trial = PrecisionTrial(self._device) if resolved.precision_is_tried else None
+        is_tried = resolved.precision_is_tried
+        self._regime = Regime(self._device, "no" if is_tried else resolved.precision, is_tried)
+        self._trial = PrecisionTrial(self._device) if is_tried else None
         self._watch = LossWatch(self._device)
         self._knobs = KnobsOn(resolved, self._device)
         self._training = Training(self._regime, resolved.distributed == "fsdp")
@@ -125,7 +126,8 @@ class TrainingAccelerator(Loop):
         training.models[name], training.optimizers[name] = model, optimizer
         self._modules.append(module)
         whole = torch.nn.ModuleList(training.models.values())
-        self._splitter = Splitter(whole, self._device, self.config.wanted.split_batches, self._ranks.world_size)
+        wanted = self.config.wanted
+        self._splitter = Splitter(whole, self._device, wanted.split_batches, self._ranks.world_size, wanted.gpu_memory_fraction)
         self._micro[id(optimizer)] = 0
         self._arrange()
         self._arrange_sync()

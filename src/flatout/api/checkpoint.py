@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Training:
             "optimizers": optimizers,
             "loaders": {name: loader.state_dict() for name, loader in self.loaders.items()},
             "registered": {name: thing.state_dict() for name, thing in self.registered.items()},
+            "kinds": {name: type(optimizer).__name__ for name, optimizer in self.optimizers.items()},
             "regime": self.regime.state_dict(),
             "random": everyone,
             "counts": counts,
@@ -45,15 +47,27 @@ class Training:
     def load(self, path: Path, rank: int) -> tuple[dict[str, int], dict[str, Any]]:
         body = checkpoint_file.read(path)
         self._check(body, str(path))
+        self._put_registered_back(body["registered"], str(path))
         self._put_back(body)
         for name, loader in self.loaders.items():
             loader.load_state_dict(body["loaders"][name])
-        for name, thing in self.registered.items():
-            thing.load_state_dict(body["registered"][name])
         self.regime.load_state_dict(body["regime"])
         if rank < len(body["random"]):
             random_state.restore(body["random"][rank])
         return body["counts"], body["extra"]
+
+    def _put_registered_back(self, saved: dict[str, Any], path: str) -> None:
+        """First, for these alone check what they are given only when it is given."""
+        before = {name: copy.deepcopy(thing.state_dict()) for name, thing in self.registered.items()}
+        name = ""
+        try:
+            for name, thing in self.registered.items():
+                thing.load_state_dict(saved[name])
+        except Exception as error:
+            for other, state in before.items():
+                self.registered[other].load_state_dict(state)
+            detail = f"{name}: {type(error).__name__}: {error}"[:160]
+            raise CheckpointError("library.checkpoint-damaged", path=path, detail=detail) from error
 
     def _states(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not self.is_sharded:
@@ -93,8 +107,14 @@ class Training:
                 raise CheckpointError(
                     "library.checkpoint-parts", path=path, part=part, found=_names(body[part]), wanted=_names(own)
                 )
+        world = ranks.here().world_size
+        if len(body["random"]) != world and any(state["position"] for state in body["loaders"].values()):
+            raise CheckpointError("library.checkpoint-ranks", path=path, found=len(body["random"]), wanted=world)
         for name, model in self.models.items():
             self._check_model(model, body["models"][name], path)
+            kind, own_kind = body.get("kinds", {}).get(name), type(self.optimizers[name]).__name__
+            if kind not in (None, own_kind):
+                raise CheckpointError("library.checkpoint-parts", path=path, part="optimizers", found=kind, wanted=own_kind)
             saved = [len(group["params"]) for group in body["optimizers"][name]["param_groups"]]
             here = [len(group["params"]) for group in self.optimizers[name].param_groups]
             if saved != here:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def _stranger(thing: Any, where: str) -> tuple[str, str] | None:
         return None if type(thing) in (torch.Tensor, torch.nn.Parameter) else (where, type(thing).__name__)
     if type(thing) in PLAIN or isinstance(thing, torch.dtype | torch.device | torch.Size):
         return None
-    if type(thing) in (dict, OrderedDict):
+    if type(thing) in (dict, OrderedDict, Counter):  # a MultiStepLR keeps its milestones in the last
         parts = [(f"{where}.{key}" if where else str(key), part) for key, part in thing.items()]
         odd = next((key for key in thing if type(key) not in PLAIN), None)
         if odd is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.api.errors import ConfigurationError
-from flatout.api.refusals import unknown_name
+from flatout.api.refusals import LossNotFiniteError, unknown_name
 from flatout.api.torch_part import torch
 
 OPTIONS = ("validation", "scheduler", "checkpoint")
@@ -54,7 +55,7 @@ def fit(  # noqa: PLR0913 - what a training is made of
     result = FitResult(model=model)
     if path is not None and path.exists():
         kept = accelerator.load(path)
-        result.losses, result.validation_losses = list(kept["losses"]), list(kept["validation_losses"])
+        result.losses, result.validation_losses = (list(kept.get(name, [])) for name in ("losses", "validation_losses"))
     began = time.perf_counter()
     module.train()
     while batches.epoch < epochs:
@@ -88,7 +89,10 @@ def _epoch(accelerator: Any, module: Any, optimizer: Any, batches: Any, compute:
         count += 1
     if not stepped and accelerator.config.distributed != "fsdp":  # there the group goes on into the next epoch
         accelerator.flush(optimizer)
-    return float(total) / count if count else float("nan")  # the one wait of an epoch
+    mean = float(total) / count if count else math.nan  # the one wait of an epoch
+    if count and not math.isfinite(mean):
+        raise LossNotFiniteError("library.loss-not-finite", step=accelerator.steps)  # before anything is saved
+    return mean
 
 
 def _validated(accelerator: Any, module: Any, checks: Any, compute: Any) -> float:

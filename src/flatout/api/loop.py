@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _MASK = EVERY - 1
+VERDICTS = (FINE, DIVERGED, NOT_FINITE)  # the worse ones later
 
 
 class _NotSetUp:
@@ -57,6 +58,7 @@ class Loop:
         self._micro: dict[int, int] = {}  # id of an optimizer -> micro-batches since its last step
         self._backwards = 0
         self._has_fallen_back = False
+        self._samples = 0  # since the last step, for the monitor
         self.steps = 0  # of optimizers, those that a scaler left out included
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -96,7 +98,7 @@ class Loop:
             raise OrderError("library.flush-sharded")
         ranks.multiply_gradients(optimizer, self._accumulation / done, self._config.distributed)
         self._micro[id(optimizer)] = self._accumulation - 1
-        return self._whole_step(optimizer)
+        return self._whole_step(optimizer, brings=0)
 
     def clip(self, optimizer: Optimizer, max_norm: float) -> Tensor:
         """The gradients' norm before, as a tensor: nothing waits for it. With `grad_clip` configured `step` does it."""
@@ -112,13 +114,18 @@ class Loop:
 
     @contextmanager
     def accumulate(self, steps: int) -> Iterator[None]:
-        """Inside, the optimizers step once in so many calls of `step`, on the mean of their losses."""
+        """Inside, the optimizers step once in so many calls of `step`, on the mean of their losses; at the end on the rest."""
         TrainingConfig(gradient_accumulation_steps=steps)  # checks it
         before, self._accumulation = self._accumulation, steps
         self._arrange()
         self._arrange_sync()
         try:
             yield
+            for optimizer in self._training.optimizers.values() if self._training is not None else ():
+                self.flush(optimizer)
+        except BaseException:
+            self._micro = dict.fromkeys(self._micro, 0)
+            raise
         finally:
             self._accumulation = before
             self._arrange()
@@ -149,7 +156,7 @@ class Loop:
 
         is_first = not any(self._micro.values())
         try:
-            loss: Tensor = self._splitter.run(batch, compute, self._pass_back, is_first)
+            loss: Tensor = self._splitter.run(batch, compute, self._pass_back, is_first, compute_loss)
         except RuntimeError as error:
             if "same device" in str(error):
                 for module in self._modules:
@@ -179,8 +186,11 @@ class Loop:
             _explain(loss, error)
             raise
 
-    def _whole_step(self, optimizer: Any) -> bool:
+    def _whole_step(self, optimizer: Any, brings: int | None = None) -> bool:
+        """`brings`: samples, where they are not those of a batch that came since."""
         done = self._micro.get(id(optimizer), 0) + 1
+        if self._monitor is not None:
+            self._samples += self._samples_in_hand() if brings is None else brings
         if done < self._accumulation:
             self._micro[id(optimizer)] = done
             self._arrange_sync()
@@ -200,7 +210,8 @@ class Loop:
         if self._trial is not None:
             self._try_on(self._trial)
         if self._monitor is not None:
-            self._monitor.step(self._samples_in_hand() * self._accumulation, self._loss)
+            self._monitor.step(self._samples, self._loss)
+            self._samples = 0
         return True
 
     def _samples_in_hand(self) -> int:
@@ -229,6 +240,8 @@ class Loop:
     def _look_at(self, loss: Any) -> None:
         self._watch.note(loss)
         verdict = self._watch.verdict()
+        if self._config.distributed != "no":  # all fall back or none: gradients are summed over the ranks
+            verdict = VERDICTS[ranks.highest(VERDICTS.index(verdict), self._device)]
         if verdict == FINE:
             return
         if self._regime.precision != "no" and not self._has_fallen_back:

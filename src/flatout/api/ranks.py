@@ -106,6 +106,15 @@ def gathered(part: Any) -> list[Any]:
     return [each.cpu() for each in parts]
 
 
+def highest(number: int, device: Any) -> int:
+    """The highest of all ranks' numbers; every rank calls it. Waits."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return number
+    mine = torch.tensor(number, device=device)
+    torch.distributed.all_reduce(mine, op=torch.distributed.ReduceOp.MAX)
+    return int(mine.item())
+
+
 def barrier() -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()

@@ -15,12 +15,13 @@ PLAIN: AbstractContextManager[None] = nullcontext()
 class Regime:
     """`dtype` and `scaler` are None in float32: the hot path asks nothing else."""
 
-    def __init__(self, device: Any, precision: str) -> None:
+    def __init__(self, device: Any, precision: str, is_tried: bool = False) -> None:
         self._device_type = device.type
         self.dtype: Any = None
         self.scaler: Any = None
         self._kept: Any = None  # the scaler survives a switch to float32 and back, with its scale
         self._skipped = torch.zeros((), dtype=torch.float32, device=device)
+        self._asked = "tried" if is_tried else precision
         self.switch(precision)
 
     def switch(self, precision: str) -> None:
@@ -61,10 +62,11 @@ class Regime:
 
     def state_dict(self) -> dict[str, Any]:
         scaler = {} if self._kept is None else self._kept.state_dict()
-        return {"precision": self.precision, "scaler": scaler, "skipped": self._skipped.cpu()}
+        return {"precision": self.precision, "asked": self._asked, "scaler": scaler, "skipped": self._skipped.cpu()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.switch(str(state["precision"]))
+        if state.get("asked", self._asked) == self._asked:  # else another one was asked for since: that holds
+            self.switch(str(state["precision"]))
         if state["scaler"]:
             if self._kept is None:
                 self._kept = torch.amp.GradScaler(self._device_type)

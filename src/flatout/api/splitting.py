@@ -5,7 +5,8 @@ its gradients, the random state, the buffers. Where parts would mean something e
 
 * BatchNorm in training takes its statistics from the batch it sees, and a part is another batch.
 * A loss that is no mean over samples (over tokens, say) is found by measuring: a small piece of the batch as a whole against
-  its two halves. Such a `compute_loss` can return `(loss, weight)` instead, the weight being what its mean is over.
+  its two halves, in full precision, at the first, second, fourth … batch in parts, for a batch without padding does not
+  show it. Such a `compute_loss` can return `(loss, weight)` instead, the weight being what its mean is over.
 * One rank that splits while the others do not would leave them waiting.
 """
 
@@ -26,7 +27,7 @@ ComputeLoss = Callable[[Any], Any]  # batch -> loss, or (loss, weight)
 
 GROW_AFTER = 50  # batches in parts before fewer are tried again; doubled each time that was too early
 ROOM = 0.85  # of the memory, that the peak may reach with half the parts for it to be tried
-SAME = 2e-2  # relative: low precision rounds, a mean over other things is further off
+SAME = 1e-3  # relative: TF32 rounds, a mean over other things is further off
 PIECE = 4  # samples of the piece that is measured
 
 ALLOCATION = ("out of memory", "can't allocate memory", "cudnn_status_alloc_failed", "cublas_status_alloc_failed")
@@ -50,9 +51,12 @@ class _Kept:
 class Splitter:
     """How many parts this training's batches need just now, and the batch carried out in them."""
 
-    def __init__(self, model: Any, device: Any, is_allowed: bool, world_size: int) -> None:
+    def __init__(
+        self, model: Any, device: Any, is_allowed: bool, world_size: int, memory_fraction: float | None = None
+    ) -> None:
         self._model = model
         self._device = device
+        self._memory_fraction = memory_fraction or 1.0
         self._is_allowed = is_allowed
         # Found once: asking a module for its parts takes longer than all else here.
         self._kept = _Kept(model)
@@ -61,12 +65,26 @@ class Splitter:
         self._world_size = world_size
         self.parts = 1
         self.splits = 0  # batches that had to be begun again
+        self._in_parts = 0  # batches
         self._good = 0
         self._patience = GROW_AFTER
         self._is_trying = False
 
-    def run(self, batch: Any, compute: ComputeLoss, backward: Callable[[Any], None], is_first: bool = False) -> Any:
-        """The batch's loss, detached; its gradients are added to what was there, which is nothing where `is_first`."""
+    def run(
+        self,
+        batch: Any,
+        compute: ComputeLoss,
+        backward: Callable[[Any], None],
+        is_first: bool = False,
+        exactly: ComputeLoss | None = None,
+    ) -> Any:
+        """The batch's loss, detached; its gradients are added to what was there, which is nothing where `is_first`.
+
+        `exactly`: the same loss without autocast, to see what it is a mean of.
+        """
+        exactly = exactly or compute
+        if self.parts > 1:
+            self._look_now_and_then(batch, exactly)
         held = [] if is_first else self._set_gradients_aside()
         before = self._before()
         while True:
@@ -86,7 +104,7 @@ class Splitter:
                 before.restore()
             self._empty_cache()
             try:
-                self._make_more_parts(batch, compute, failure)
+                self._make_more_parts(batch, exactly, failure)
             except BaseException:
                 self._give_gradients_back(held, add=False)
                 raise
@@ -108,25 +126,23 @@ class Splitter:
         parts = list(parts_of(batch, self.parts))
         whole = sum(samples for _, samples in parts)
         total: Any = None
-        if self._by_weight:
-            return self._by_returned_weights(parts, compute, backward)
-        for part, samples in parts:
-            loss, _ = _loss_and_weight(compute(part), samples)
-            scaled = loss if self._is_sum else loss * (samples / whole)
-            backward(scaled)
-            total = scaled.detach() if total is None else total + scaled.detach()
-            del loss, scaled
-        return total
-
-    def _by_returned_weights(self, parts: list[Any], compute: ComputeLoss, backward: Callable[[Any], None]) -> Any:
-        """Sums of loss times weight, divided once by the sum of the weights: that is known only at the end."""
-        total: Any = None
         weights: Any = None
         for part, samples in parts:
-            loss, weight = _loss_and_weight(compute(part), samples)
-            backward(loss * weight)
-            total = loss.detach() * weight if total is None else total + loss.detach() * weight
-            weights = weight if weights is None else weights + weight
+            answer = compute(part)
+            loss, weight = _loss_and_weight(answer, 1.0 if self._is_sum else samples / whole)
+            if isinstance(answer, tuple):
+                weights = weight if weights is None else weights + weight
+                if not float(weight):
+                    continue  # a mean over nothing is no number, and counts for nothing
+            scaled = loss * weight
+            backward(scaled)
+            total = scaled.detach() if total is None else total + scaled.detach()
+            del loss, scaled, answer
+        if weights is None:
+            return total
+        if total is None:
+            return torch.full((), math.nan, device=self._device)  # as the whole batch would have it
+        # By the sum of the weights, which is known only at the end.
         for parameter in self._model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(weights)
@@ -135,7 +151,11 @@ class Splitter:
     # -- how many parts -----------------------------------------------------------------------------------------------
 
     _is_sum = False
-    _by_weight = False
+
+    def _look_now_and_then(self, batch: Any, exactly: ComputeLoss) -> None:
+        self._in_parts += 1
+        if self._in_parts & (self._in_parts - 1) == 0 and self._is_allowed and size_of(batch) > 1:
+            self._look_at_the_loss(batch, exactly, None)
 
     def _make_more_parts(self, batch: Any, compute: ComputeLoss, failure: Exception) -> None:
         samples = self._splittable(batch, failure)
@@ -144,7 +164,7 @@ class Splitter:
         self._is_trying, self._good = False, 0
         if self.parts >= samples:
             raise SplitError("library.split-one-sample", detail=_first_line(failure)) from failure
-        if self.splits & (self.splits - 1) == 0:  # at the first, second, fourth, eighth … time
+        if self.splits == 0:
             self._look_at_the_loss(batch, compute, failure)
         self.splits += 1
         self.parts = min(samples, self.parts * 2)
@@ -162,7 +182,7 @@ class Splitter:
             raise SplitError("library.split-no-samples", found=type(batch).__name__) from failure
         return samples
 
-    def _look_at_the_loss(self, batch: Any, compute: ComputeLoss, failure: Exception) -> None:
+    def _look_at_the_loss(self, batch: Any, compute: ComputeLoss, failure: Exception | None) -> None:
         """What the loss is over: a piece as a whole against its halves, without gradients, without dropout, nothing changed."""
         piece, count = next(iter(parts_of(batch, max(1, math.ceil(size_of(batch) / PIECE)))))
         if count < 2:
@@ -183,8 +203,7 @@ class Splitter:
                 module.training = True
             before.restore()
         if isinstance(whole, tuple):
-            self._by_weight = True
-            return
+            return  # it says itself what it is over
         mean = sum(float(loss) * n for loss, n in halves) / count
         if _near(float(whole), mean):
             self._is_sum = False
@@ -206,9 +225,10 @@ class Splitter:
             return True
         peak = torch.cuda.max_memory_allocated(self._device)
         kept = torch.cuda.memory_allocated(self._device)
-        total = torch.cuda.get_device_properties(self._device).total_memory
+        free, total = torch.cuda.mem_get_info(self._device)
+        limit = min(self._memory_fraction * total, free + torch.cuda.memory_reserved(self._device))
         torch.cuda.reset_peak_memory_stats(self._device)
-        return bool(kept + 2 * (peak - kept) < ROOM * total)
+        return bool(kept + 2 * (peak - kept) < ROOM * limit)
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
