@@ -11,11 +11,13 @@ from sentences import SENTENCES, sentence
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Bound
-from flatout.measure.statistics import Window
+from flatout.measure.statistics import Answer, Comparison, Window, drift_of
 from flatout.tune.baseline import bound_of
+from flatout.tune.course import Course
 from flatout.tune.model import BatchGoal, Ceilings, Ending, Finished, Mode, Outcome, OutcomeState, Verdict
 from flatout.tune.reasons import REASONS
-from flatout.tune.search import Search
+from flatout.tune.search import Search, _conclude
+from flatout.tune.trial import Trial
 
 FLAT = {
     "bf16": 1.02,
@@ -352,3 +354,14 @@ def test_where_nothing_has_an_effect_nothing_is_kept():
         kept += bool(end.profile)
         assert end.profile or end.ending is Ending.FLAT_OUT
     assert kept <= 1
+
+
+@pytest.mark.parametrize(("upper", "ending"), [(1.45, Ending.NOTHING_SHOWN), (1.03, Ending.FLAT_OUT)])
+def test_flat_out_is_said_only_where_a_gain_worth_having_is_ruled_out(upper, ending):
+    """Seen on a restless machine: +19 % in twelve pairs, not shown, and "already flat out"."""
+    course = Course(plan())
+    course.keep("channels_last", "on")
+    found = Comparison(
+        answer=Answer.SAME, ratio=1.01, lower=0.97, upper=upper, pairs=12, noise_floor=0.02, drift=drift_of([], [])
+    )
+    assert _conclude(course, Trial(comparison=found)).ending is ending

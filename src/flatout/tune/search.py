@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from flatout.base.errors import RecordError
 from flatout.base.records import Missing, replace
-from flatout.measure.statistics import Answer
+from flatout.measure.statistics import Answer, Comparison
 from flatout.tune.baseline import baseline, look
 from flatout.tune.batch_search import batch_size
 from flatout.tune.compute import compute_knobs, partners
@@ -34,6 +34,8 @@ from flatout.tune.trial import Trial
 from flatout.tune.whole import drop_each_once, last_comparison, revive, spare_time, take_all_back
 
 Way = Callable[[Course], Steps[Finished]]
+
+WORTH_HAVING = 0.05
 
 
 class Search:
@@ -152,9 +154,14 @@ def _conclude(course: Course, trial: Trial | None) -> Finished:
     asked_for = course.plan.batch is BatchGoal.FIT and "batch_size" in course.whole
     if not asked_for and (found is None or found.answer is not Answer.FASTER):
         take_all_back(course, trial)
-        unclear = found is None or found.answer is Answer.UNKNOWN
+        unclear = found is None or found.answer is Answer.UNKNOWN or _could_be_faster(found)
         return _finish(course, trial, Ending.NOTHING_SHOWN if unclear else nothing)
     return _finish(course, trial, Ending.TUNED)
+
+
+def _could_be_faster(found: Comparison) -> bool:
+    """A machine so restless that a gain worth having cannot be told from none: that is no "flat out"."""
+    return isinstance(found.upper, float) and found.upper > 1 + WORTH_HAVING
 
 
 def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "", params: Params | None = None) -> Finished:
