@@ -13,6 +13,7 @@ from flatout.api import resolving
 from flatout.api.errors import ConfigurationError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, judged
 from flatout.api.precision_trial import BLOCKS, PrecisionTrial, schedule
+from flatout.api.refusals import LossNotFiniteError
 
 
 def begun(**config):
@@ -62,14 +63,29 @@ def test_clipping_sees_unscaled_gradients():
 
 def test_a_diverging_loss_falls_back_once_and_says_so():
     accelerator, model, optimizer, _ = begun(precision="bf16")
-    bad = torch.tensor(float("inf"), requires_grad=True)
-    for _ in range(3 * EVERY):
-        accelerator.backward(bad * 1.0)
+    weight = torch.ones((), requires_grad=True)
+    for look in range(40):
+        value = 1 / (1 + look) if look < 28 else 5.0 + look
+        for _ in range(EVERY):
+            accelerator.backward(weight * value)
     assert accelerator.precision == "no"
     assert sum("float32" in note for note in accelerator.notes) == 1
     with accelerator.autocast():
         assert model(torch.ones(2, 6)).dtype is torch.float32
     assert optimizer is not None
+
+
+def test_a_loss_that_is_no_number_is_noticed_at_the_next_look():
+    """In bf16 nothing leaves such a step out: one try in float32, and then it is said."""
+    accelerator, _, _, _ = begun(precision="bf16")
+    bad = torch.tensor(float("nan"), requires_grad=True)
+    for _ in range(EVERY):
+        accelerator.backward(bad * 1.0)
+    assert accelerator.precision == "no"
+    for _ in range(EVERY - 1):
+        accelerator.backward(bad * 1.0)
+    with pytest.raises(LossNotFiniteError):
+        accelerator.backward(bad * 1.0)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=80))

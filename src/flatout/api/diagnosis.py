@@ -125,6 +125,7 @@ class GPUDiagnosticTool:
         self._words = Words(choose_language(language))
 
     def check_hardware_detection(self) -> HardwareStatus:
+        """The cards that the machine itself and its driver see."""
         pci = known(self._facts.hardware.pci) or []
         return HardwareStatus(
             **self._layer(Layer.HARDWARE),
@@ -133,10 +134,12 @@ class GPUDiagnosticTool:
         )
 
     def check_nvidia_driver(self) -> DriverStatus:
+        """The driver, its version and the newest CUDA it can serve."""
         driver = self._facts.driver
         return DriverStatus(**self._layer(Layer.DRIVER), version=known(driver.version), cuda_version=known(driver.cuda))
 
     def check_cuda_installation(self) -> CUDAStatus:
+        """Whether CUDA starts, and the toolkits that lie about."""
         cuda = self._facts.cuda
         return CUDAStatus(
             **self._layer(Layer.CUDA),
@@ -146,6 +149,7 @@ class GPUDiagnosticTool:
         )
 
     def check_pytorch_gpu_support(self) -> PyTorchStatus:
+        """What torch was built for, and whether it finds a device."""
         torch = self._facts.torch
         build = known(torch.cuda)
         return PyTorchStatus(
@@ -157,6 +161,7 @@ class GPUDiagnosticTool:
         )
 
     def diagnose_device_selection(self) -> DeviceSelectionResult:
+        """The device that a training would get, and why."""
         choice = self._choice
         return DeviceSelectionResult(
             device=choice.device,
@@ -168,6 +173,7 @@ class GPUDiagnosticTool:
         )
 
     def generate_gpu_diagnostic_report(self) -> GPUDiagnosticReport:
+        """All five layers, the root cause and its repair."""
         root = self._verdict.root_cause
         return GPUDiagnosticReport(
             healthy=self._verdict.healthy,

@@ -239,7 +239,7 @@ class Loop:
 
     def _look_at(self, loss: Any) -> None:
         self._watch.note(loss)
-        verdict = self._watch.verdict()
+        verdict = self._watch.verdict(self._regime.scaler is not None)
         if self._config.distributed != "no":  # all fall back or none: gradients are summed over the ranks
             verdict = VERDICTS[ranks.highest(VERDICTS.index(verdict), self._device)]
         if verdict == FINE:

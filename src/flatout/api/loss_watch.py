@@ -34,15 +34,15 @@ class Course:
         self._levels: deque[float] = deque(maxlen=RECENT)  # too young to count as the best
         self._best = math.inf
         self._first: float | None = None
-        self._not_finite = 0
+        self.not_finite = 0
         self.verdict = FINE
 
     def add(self, loss: float) -> None:
         if not math.isfinite(loss):
-            self._not_finite += 1
-            self.verdict = NOT_FINITE if self._not_finite >= NOT_FINITE_IN_A_ROW else self.verdict
+            self.not_finite += 1
+            self.verdict = NOT_FINITE if self.not_finite >= NOT_FINITE_IN_A_ROW else self.verdict
             return
-        self._not_finite = 0
+        self.not_finite = 0
         self._first = loss if self._first is None else self._first
         self._recent.append(loss)
         if len(self._recent) == RECENT:
@@ -88,8 +88,10 @@ class LossWatch:
         while self._pending and (self._events is None or self._events[self._pending[0]].query()):
             self._course.add(float(self._host[self._pending.pop(0)]))
 
-    def verdict(self) -> str:
-        return self._course.verdict
+    def verdict(self, has_scaler: bool) -> str:
+        """Without a scaler, which leaves such a step out, one loss that is not finite has already reached the weights."""
+        self.collect()
+        return NOT_FINITE if self._course.not_finite and not has_scaler else self._course.verdict
 
     def forget(self) -> None:
         """After a change of precision the next losses are judged by themselves."""
