@@ -159,15 +159,15 @@ class StepClock:
 
     def glanced_row(self, row: list[Any], optimizer: int, iterator: int) -> None:
         """Plain steps one after the other, (asked, came, size) of a batch and the end of its step in turn: all at once."""
-        account = self._hand.of_iterator.get(iterator)
+        account, pairs = self._hand.of_iterator.get(iterator), list(zip(row[::2], row[1::2]))  # noqa: B905 (Python 3.9)
         if self._state != _AFTER_STEP or self._hand.waiting or self._any_inside or account is None:
-            for (asked, came, size), ended in zip(row[::2], row[1::2]):  # noqa: B905 (Python 3.9)
+            for (asked, came, size), ended in pairs:
                 self.fetched(asked, came, size, iterator)
                 self.glanced(ended, optimizer)
             return
         mark, elsewhere, waiting, spent = self._mark, 0, 0, 0
         steps = self.steps
-        for (asked, came, size), ended in zip(row[::2], row[1::2]):  # noqa: B905 (Python 3.9)
+        for (asked, came, size), ended in pairs:
             elsewhere += asked - mark
             waiting += came - asked
             spent += ended - came
@@ -179,10 +179,10 @@ class StepClock:
         self.totals[INPUT] += waiting
         if account.use is not None:
             account.use.wait += waiting
-            account.use.batches += len(row) // 2
+            account.use.batches += len(pairs)
         self._share_out(spent)
-        self.batches += len(row) // 2
-        self.backwards += len(row) // 2
+        self.batches += len(pairs)
+        self.backwards += len(pairs)
         self.steps = steps
         self._mark = mark
 

@@ -51,6 +51,7 @@ class Patches:
         self.put_back()
 
     def take_off(self) -> None:
+        """What was put over ours goes first: underneath, ours would not be recognised."""
         while self._undo:
             undo = self._undo.pop()
             try:

@@ -163,6 +163,23 @@ def test_an_accumulation_that_is_left_in_the_middle_steps_on_what_there_is(tmp_p
     accelerator.save(tmp_path / "last.pt")
 
 
+def test_an_accumulation_that_fails_leaves_nothing_behind():
+    accelerator = TrainingAccelerator()
+    model, optimizer, loader = accelerator.prepare(*training())
+    (x, y), batches = next(iter(loader)), accelerator.accumulate(4)
+
+    def fails():
+        with batches:
+            accelerator.backward(LOSS(model(x), y))
+            accelerator.step(optimizer)
+            raise KeyError("of the script's own")
+
+    with pytest.raises(KeyError):
+        fails()
+    assert not accelerator.is_accumulating
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
 def test_the_monitor_counts_every_sample_of_a_group():
     model, optimizer, loader = training(size=26)  # 8, 8, 8 and 2
     accelerator = TrainingAccelerator({"gradient_accumulation_steps": 3})

@@ -1,5 +1,6 @@
 """Two ranks on gloo, the same loop: DDP and FSDP2 learn what one process learns with the batch of both."""
 
+import math
 import os
 import socket
 import sys
@@ -13,6 +14,7 @@ from trainings import Rows, loop
 
 from flatout import TrainingAccelerator
 from flatout.api.errors import ConfigurationError, LoaderError, SplitError
+from flatout.api.loss_watch import EVERY
 from flatout.api.torch_part import torch_is_at_least
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks processes that have torch already")
@@ -64,12 +66,23 @@ def of_a_rank(rank, folder):
         assert other.load(folder / f"{mode}.pt") == {"mode": mode}
         found[f"{mode}-resumed"] = trained(other, prepared)
     found["accumulated"] = trained(*begun(2, gradient_accumulation_steps=2))
+    (folder / f"precision-{rank}").write_text(fallen_back(rank), encoding="ascii")
     accelerator, (_, _, loader) = begun(4)
     with pytest.raises(SplitError, match="ranks"):
         accelerator.train_on(next(iter(loader)), lambda batch: _full())
     with pytest.raises(LoaderError, match="DistributedSampler"):
         accelerator.optimize_data_loading(DataLoader(Rows(8), sampler=[1, 2, 3]))
     torch.save(found, folder / f"rank-{rank}.pt")
+
+
+def fallen_back(rank):
+    """The precision of each rank after the loss of one of them was no number."""
+    accelerator, _ = begun(4, precision="bf16")
+    assert accelerator.precision == "bf16"
+    weight = torch.ones((), requires_grad=True)
+    for _ in range(EVERY):
+        accelerator.backward(weight * (math.nan if rank else 1.0))
+    return accelerator.precision
 
 
 def _full():
@@ -104,6 +117,7 @@ def test_two_ranks_learn_what_one_process_learns(tmp_path, capfd):
     assert start(tmp_path) == [0, 0], capfd.readouterr().err
     alone = trained(*begun(8))
     ranks = [torch.load(tmp_path / f"rank-{rank}.pt", weights_only=True) for rank in range(2)]
+    assert [(tmp_path / f"precision-{rank}").read_text(encoding="ascii") for rank in range(2)] == ["no", "no"]
     assert set(ranks[0]) == {"accumulated", *MODES, *(f"{mode}-resumed" for mode in MODES)}
     for found in ranks:
         for mode, parts in found.items():

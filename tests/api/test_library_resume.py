@@ -174,6 +174,24 @@ def test_an_optimizer_of_another_kind_is_refused(saved):
     assert same(weights(model), before)
 
 
+def test_a_position_of_other_ranks_is_refused(tmp_path):
+    accelerator = TrainingAccelerator()
+    model, optimizer, loader = accelerator.prepare(*training())
+    for x, y in loader:
+        accelerator.backward(LOSS(model(x), y))
+        accelerator.step(optimizer)
+        break
+    path = tmp_path / "last.pt"
+    accelerator.save(path)
+    body = torch.load(path, weights_only=True)
+    torch.save({**body, "random": body["random"] * 2}, path)
+    with pytest.raises(CheckpointError, match="2 ranks"):
+        accelerator.load(path)
+    start = {name: {**state, "position": 0, "start": {}} for name, state in body["loaders"].items()}
+    torch.save({**body, "random": body["random"] * 2, "loaders": start}, path)
+    accelerator.load(path)  # from an epoch's end any number may go on
+
+
 class Choosy:
     def state_dict(self):
         return {"size": 1}

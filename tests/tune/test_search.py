@@ -163,6 +163,14 @@ def test_ninety_seconds_are_enough_on_a_large_card(name, budget_s):
         holds(machine, wanted, end, segments)
 
 
+def test_where_workers_hold_the_loop_up_and_compile_cannot_be_had_the_usual_ones_come_at_once():
+    machine = replace(ON_A_LARGE_CARD["a loop that its workers hold up"], seed=1, sigma=0.02)
+    _, segments, _ = search(machine, plan(budget_s=72.0, timed_s=0.5, skip=["cudnn_benchmark", "compile"]))
+    tried = [set(segment.trying) for segment in segments if segment.stage == "compute"]
+    assert tried[0] == {"precision", "channels_last", "fused_optimizer"}
+    assert all(segment.mode is Mode.REAL for segment in segments if segment.stage == "compute")
+
+
 def test_bf16_hurts_while_launches_hold_the_device_up_and_is_tried_again():
     machine = Machine(launch=12, device=9, knows_busy=False, bf16_launch=1.2)
     end, segments, _ = search(machine, plan(budget_s=400.0))

@@ -55,7 +55,8 @@ class CompileLayer(Layer):
             if steps is None:
                 return compiled(module, *args, **kwargs)
             if wants_gradients() and not steps.is_first(self):
-                # Called twice before its backward pass, or accumulating, torch's CUDA graphs give wrong gradients (2.11).
+                # Called twice before its backward pass, torch 2.11's CUDA graphs were seen to give wrong gradients. Where a
+                # backward pass lies between (accumulation) they were right, but that is not known here.
                 self.again += 1
                 return inner(module, args, kwargs)
             steps.mark()

@@ -96,6 +96,7 @@ def _between(original: Any, start: Call, end: Call) -> Any:
 
 def _lift(tape: Tape, on_tensors: Patches) -> None:
     tape.dynamo = True
+    tape.something_new()  # the hooks of a glance do not ask whether they are being traced
     if tape.driver is not None:
         tape.driver.scene.lift()
     on_tensors.lift()

@@ -61,7 +61,7 @@ class TrainingAccelerator(Loop):
         is_tried = resolved.precision_is_tried
         self._regime = Regime(self._device, "no" if is_tried else resolved.precision, is_tried)
         self._trial = PrecisionTrial(self._device) if is_tried else None
-        self._watch = LossWatch(self._device)
+        self._watch = LossWatch(self._device, resolved.distributed != "no")
         self._knobs = KnobsOn(resolved, self._device)
         self._training = Training(self._regime, resolved.distributed == "fsdp")
         self._accumulation = resolved.gradient_accumulation_steps
@@ -179,7 +179,7 @@ class TrainingAccelerator(Loop):
     def load(self, path: str | Path) -> dict[str, Any]:
         """Everything as `save` found it, or an error and nothing changed. Gives back the `extra`."""
         training = self._prepared("load")
-        counts, extra = training.load(Path(path), self._ranks.rank)
+        counts, extra = training.load(Path(path), self._ranks.rank, self._ranks.world_size)
         self.steps, self._backwards = counts["steps"], counts["backwards"]
         if counts["tried"]:
             self._trial = None

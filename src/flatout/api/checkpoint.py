@@ -44,9 +44,9 @@ class Training:
         finally:
             ranks.barrier()
 
-    def load(self, path: Path, rank: int) -> tuple[dict[str, int], dict[str, Any]]:
+    def load(self, path: Path, rank: int, world_size: int) -> tuple[dict[str, int], dict[str, Any]]:
         body = checkpoint_file.read(path)
-        self._check(body, str(path))
+        self._check(body, str(path), world_size)
         self._put_registered_back(body["registered"], str(path))
         self._put_back(body)
         for name, loader in self.loaders.items():
@@ -97,7 +97,7 @@ class Training:
 
     # -- before anything is changed ---------------------------------------------------------------------------------------
 
-    def _check(self, body: dict[str, Any], path: str) -> None:
+    def _check(self, body: dict[str, Any], path: str, world_size: int) -> None:
         missing = {"models", "optimizers", "loaders", "registered", "regime", "random", "counts", "extra"} - body.keys()
         if missing:
             raise CheckpointError("library.checkpoint-damaged", path=path, detail=", ".join(sorted(missing)))
@@ -107,9 +107,8 @@ class Training:
                 raise CheckpointError(
                     "library.checkpoint-parts", path=path, part=part, found=_names(body[part]), wanted=_names(own)
                 )
-        world = ranks.here().world_size
-        if len(body["random"]) != world and any(state["position"] for state in body["loaders"].values()):
-            raise CheckpointError("library.checkpoint-ranks", path=path, found=len(body["random"]), wanted=world)
+        if len(body["random"]) != world_size and any(state["position"] for state in body["loaders"].values()):
+            raise CheckpointError("library.checkpoint-ranks", path=path, found=len(body["random"]), wanted=world_size)
         for name, model in self.models.items():
             self._check_model(model, body["models"][name], path)
             kind, own_kind = body.get("kinds", {}).get(name), type(self.optimizers[name]).__name__

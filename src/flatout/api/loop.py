@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _MASK = EVERY - 1
-VERDICTS = (FINE, DIVERGED, NOT_FINITE)  # the worse ones later
 
 
 class _NotSetUp:
@@ -121,10 +120,13 @@ class Loop:
         self._arrange_sync()
         try:
             yield
-            for optimizer in self._training.optimizers.values() if self._training is not None else ():
+            for optimizer in self._optimizers():
                 self.flush(optimizer)
         except BaseException:
-            self._micro = dict.fromkeys(self._micro, 0)
+            for optimizer in self._optimizers():  # half a group is no gradient of anything
+                if self._micro.get(id(optimizer)):
+                    optimizer.zero_grad(set_to_none=True)
+                    self._micro[id(optimizer)] = 0
             raise
         finally:
             self._accumulation = before
@@ -214,6 +216,9 @@ class Loop:
             self._samples = 0
         return True
 
+    def _optimizers(self) -> list[Any]:
+        return [] if self._training is None else list(self._training.optimizers.values())
+
     def _samples_in_hand(self) -> int:
         assert self._training is not None
         return next((loader.samples for loader in self._training.loaders.values() if loader.samples), 0)
@@ -238,10 +243,10 @@ class Loop:
         self._arrange()
 
     def _look_at(self, loss: Any) -> None:
+        if self._config.distributed != "no":  # all fall back or none: gradients are summed over the ranks
+            loss = ranks.mean_of(loss)
         self._watch.note(loss)
         verdict = self._watch.verdict(self._regime.scaler is not None)
-        if self._config.distributed != "no":  # all fall back or none: gradients are summed over the ranks
-            verdict = VERDICTS[ranks.highest(VERDICTS.index(verdict), self._device)]
         if verdict == FINE:
             return
         if self._regime.precision != "no" and not self._has_fallen_back:

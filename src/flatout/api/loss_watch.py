@@ -65,8 +65,10 @@ def judged(losses: Iterable[float]) -> str:
 class LossWatch:
     """`note` from the hot path, once in `EVERY`; `verdict` of what has arrived."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, is_together: bool = False) -> None:
+        """`is_together`: ranks that are told the same losses come to the same verdict at the same look."""
         on_cuda = device.type == "cuda"
+        self._is_together = is_together
         self._host = torch.zeros(SLOTS, dtype=torch.float32, pin_memory=on_cuda)
         self._events = [torch.cuda.Event() for _ in range(SLOTS)] if on_cuda else None
         self._pending: list[int] = []
@@ -85,8 +87,18 @@ class LossWatch:
         self._next = (slot + 1) % SLOTS
 
     def collect(self) -> None:
-        while self._pending and (self._events is None or self._events[self._pending[0]].query()):
+        while self._pending and self._has_arrived(self._pending[0]):
             self._course.add(float(self._host[self._pending.pop(0)]))
+
+    def _has_arrived(self, slot: int) -> bool:
+        if self._events is None:
+            return True
+        if not self._is_together:
+            return bool(self._events[slot].query())
+        if len(self._pending) < 2:
+            return False  # the newest is for the next look, whether it is there already or not
+        self._events[slot].synchronize()  # of sixteen losses ago: it is there
+        return True
 
     def verdict(self, has_scaler: bool) -> str:
         """Without a scaler, which leaves such a step out, one loss that is not finite has already reached the weights."""
