@@ -129,6 +129,14 @@ def test_what_is_not_found_is_said(loop, steps, note, flatout, script):
     assert note in [entry["code"] for entry in summary["notes"]]
 
 
+def test_what_ended_before_its_first_step_trained_nowhere(flatout, script):
+    ended = flatout("run", script("import torch\nimport no_such_module\n"))
+    assert ended.returncode == 1
+    codes = [note["code"] for note in ended.summary["notes"]]
+    assert "ended-with-code" in codes
+    assert "no-gpu" not in codes
+
+
 def test_no_torch_at_all(flatout, script):
     ended = flatout("run", script("print('plain')"))
     assert ended.summary["steps"] == 0

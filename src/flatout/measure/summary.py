@@ -35,7 +35,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         processes=told.processes,
         torch=told.torch,
         machine=_with_python(machine, told.python),
-        notes=[*_ending_notes(finished.returncode), *told.notes, *_unused_gpu(told.torch, machine)],
+        notes=[*_ending_notes(finished.returncode), *told.notes, *(_unused_gpu(told.torch, machine) if told.steps else [])],
         loaders=told.loaders,
         bound_by=told.bottleneck.by,
         bound_evidence=told.bottleneck.evidence,
