@@ -27,7 +27,7 @@ INSIDE = (COPY, DEVICE_WAIT, COMPILE, CHECKPOINT)
 NOTHING = (0,) * len(PHASES)
 
 # Into what a step divides of which only the end was seen.
-DIVIDED = (FORWARD, BACKWARD, OPTIMIZER, COPY, DEVICE_WAIT)
+DIVIDED = (FORWARD, BACKWARD, OPTIMIZER, COPY, DEVICE_WAIT, UNEXPLAINED)
 
 
 class StepClock:
@@ -51,7 +51,7 @@ class StepClock:
         self.loaders = Loaders()
         self.copy_device_ns = 0
         self.copy_host_ns = 0
-        self.split: tuple[int, ...] = (1, 1, 1, 0, 0)  # how: parts of DIVIDED
+        self.split: tuple[int, ...] = (1, 1, 1, 0, 0, 0)  # how: parts of DIVIDED
         self.in_backward = False
         self._state = _START
         self._mark = self.began
@@ -157,21 +157,19 @@ class StepClock:
         self._state = _AFTER_STEP
         self.stepped(optimizer)
 
-    def glanced_row(self, row: list[Any], optimizer: int, iterator: int) -> None:
-        """Plain steps one after the other, (asked, came, size) of a batch and the end of its step in turn: all at once."""
-        account, pairs = self._hand.of_iterator.get(iterator), list(zip(row[::2], row[1::2]))  # noqa: B905 (Python 3.9)
+    def glanced_row(self, row: list[Any], ended: int, optimizer: int, iterator: int) -> None:
+        """Plain steps all at once, (asked, came, size) of each one's batch; each ends where the next batch is asked for."""
+        account, ends = self._hand.of_iterator.get(iterator), [asked for asked, _, _ in row[1:]] + [ended]
+        pairs = list(zip(row, ends))  # noqa: B905 (Python 3.9)
         if self._state != _AFTER_STEP or self._hand.waiting or self._any_inside or account is None:
-            for (asked, came, size), ended in pairs:
+            for (asked, came, size), end in pairs:
                 self.fetched(asked, came, size, iterator)
-                self.glanced(ended, optimizer)
+                self.glanced(end, optimizer)
             return
-        mark, elsewhere, waiting, spent = self._mark, 0, 0, 0
-        steps = self.steps
-        for (asked, came, size), ended in pairs:
-            elsewhere += asked - mark
+        elsewhere, waiting, spent, steps = row[0][0] - self._mark, 0, 0, self.steps
+        for (asked, came, size), end in pairs:
             waiting += came - asked
-            spent += ended - came
-            mark = ended
+            spent += end - came
             self.samples += size
             self.unsized_batches += not size
             steps = self._rounds.count(optimizer, steps)
@@ -184,7 +182,7 @@ class StepClock:
         self.batches += len(pairs)
         self.backwards += len(pairs)
         self.steps = steps
-        self._mark = mark
+        self._mark = ended
 
     def glanced_backward(self, now: int) -> None:
         """A backward pass must have been, for another batch is asked for; no step followed it."""

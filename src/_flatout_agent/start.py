@@ -224,7 +224,7 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
 
     loader.watch(torch, tape, patches)
     saving.watch(torch, tape, patches)
-    tape.glances = Glances(tape, steps.watch(torch, tape, patches), torch.utils.data.dataloader._BaseDataLoaderIter)
+    tape.glances = Glances(torch, tape, steps.watch(torch, tape, patches), torch.utils.data.dataloader._BaseDataLoaderIter)
     patches.on_take_off(tape.no_more_glances)
     on_tensors = Patches()
     transfers.watch(torch, tape, on_tensors)

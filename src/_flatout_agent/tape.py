@@ -42,7 +42,8 @@ class Tape:
         self.dynamo = False  # whether torch.compile has been at work: only then it may be tracing a hook
         self.ticks = 0  # optimizer steps taken, of whatever optimizer
         self.unstepped = 0  # batches that came since
-        self.iterator = 0  # the identity of the one that gave the last
+        self.iterator = 0  # the identity of the one that gave the last …
+        self.source: Any = None  # … and a weak reference to it
         self.glancing = False  # most steps are seen at their ends alone
         if self.glances is not None:
             self.glances.forget()
@@ -75,10 +76,10 @@ class Tape:
         if self.driver is not None:
             self.driver.met(optimizer)
 
-    def something_new(self) -> None:
-        """Not the plain loop that it was."""
+    def something_new(self, now: int = 0) -> None:
+        """Not the plain loop that it was, since `now`."""
         if self.glancing:
-            self.glances.end()
+            self.glances.end(now)
 
     def no_more_glances(self) -> None:
         self.something_new()
@@ -132,6 +133,7 @@ class Tape:
             fault("clock", error)
 
     def finish(self) -> None:
+        self.something_new()
         self.tell()
         self.clock.finish(perf_counter_ns())
         self.stop()

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
-from _flatout_agent.clock import BACKWARD, COPY, FORWARD, INPUT, OPTIMIZER, VALIDATION, StepClock
-from _flatout_agent.observe import compiling, glances
+from _flatout_agent.clock import BACKWARD, CHECKPOINT, COPY, FORWARD, INPUT, OPTIMIZER, UNEXPLAINED, VALIDATION, StepClock
+from _flatout_agent.observe import compiling, rows
 from _flatout_agent.observe.steps import Steps
 from _flatout_agent.patch import Patches
 from _flatout_agent.start import install
@@ -114,20 +114,19 @@ def test_how_a_step_divides_is_taken_from_those_seen_whole(scene):
 
 
 def test_a_row_at_once_is_the_sum_of_its_steps():
-    row = []
-    for step in range(20):
-        row += [(step * 100 + 3, step * 100 + 13, step % 4), step * 100 + 90]
+    row = [(step * 100 + 3, step * 100 + 13, step % 4) for step in range(20)]
+    ends = [asked for asked, _, _ in row[1:]] + [2000]
     clocks = StepClock(0), StepClock(0)
     for clock in clocks:
-        clock.split = (5, 4, 3, 2, 1)
+        clock.split = (5, 4, 3, 2, 1, 2)
         for step in range(-40, 0):
             clock.fetched(step * 100, step * 100 + 10, 4, 7)
             clock.backward_began(step * 100 + 20)
             clock.backward_ended(step * 100 + 30)
             clock.step_began(step * 100 + 35, 1)
             clock.step_ended(step * 100 + 40, 1)
-    clocks[0].glanced_row(row, 1, 7)
-    for (asked, came, size), ended in zip(row[::2], row[1::2], strict=True):
+    clocks[0].glanced_row(row, 2000, 1, 7)
+    for (asked, came, size), ended in zip(row, ends, strict=True):
         clocks[1].fetched(asked, came, size, 7)
         clocks[1].glanced(ended, 1)
     for name in ("steps", "samples", "batches", "unsized_batches", "backwards", "_mark", "_state"):
@@ -187,17 +186,97 @@ def test_a_step_left_out(scene):
     assert (clock.steps, clock.batches, clock.samples, clock.backwards) == (299, 300, 1200, 300)
 
 
-def test_another_optimizer_ends_it(scene):
-    batches = iter(loader(4 * 300))
+def test_a_loop_that_stops_at_the_last_batch(scene):
+    """No end of the epoch is heard of, and its last batch is smaller than the others."""
+    batches = iter(loader(4 * 200 + 1))
+    assert scene.settle(batches)
+    for number, (x,) in enumerate(batches, 41):
+        scene.step(x)
+        if number == 201:
+            break
+    assert not scene.tape.whole
+    clock = scene.finish()
+    assert (clock.steps, clock.samples, clock.unsized_batches) == (201, 801, 0)
+
+
+def test_batches_of_different_sizes(scene):
+    """Put together by the script: only the batch itself can tell."""
+
+    def without_some(samples):
+        return [torch.stack([x for x, _ in samples if x[0] > 0.5])]
+
+    data = torch.rand(4 * 300, 3)
+    data[::4] = 1.0
+    counted = 0
+    batches = iter(DataLoader(TensorDataset(data, data), batch_size=4, collate_fn=without_some))
+    for number, (x,) in enumerate(batches):
+        counted += len(x)
+        scene.step(x)
+        if number == 1:
+            scene.rest()
+        if number == 40:
+            scene.read(2)
+    assert scene.glanced > 100
+    assert scene.finish().samples == counted
+
+
+@pytest.mark.parametrize("stops", [150, 300])
+def test_the_next_batch_is_fetched_before_the_step(scene, stops):
+    batches = iter(loader(4 * 301))
+    x = next(batches)[0]
+    for number in range(stops):
+        ahead = next(batches)[0]
+        scene.step(x)
+        x = ahead
+        if number == 1:
+            scene.rest()
+        if number > 40:
+            scene.read(2 * number)
+    assert scene.glanced > 50
+    clock = scene.finish()
+    assert clock.steps == stops
+    assert stops * 4 <= clock.samples <= stops * 4 + 4
+
+
+def test_another_optimizer_ends_it_within_the_row(scene):
+    batches = iter(loader(4 * 1000))
     assert scene.settle(batches)
     other = torch.optim.SGD(scene.model.parameters(), lr=0.01)
     for number, (x,) in enumerate(batches):
         scene.step(x)
-        if number == 100:
-            assert not scene.tape.whole
+        if number >= 100:
             other.step()
-            assert scene.tape.whole
-    assert scene.finish().samples == 1200
+    assert 100 < scene.glanced < 600
+    clock = scene.finish()
+    assert (clock.samples, clock.batches) == (4000, 1000)
+    assert 1000 <= clock.steps < 1300  # those of a row were taken for steps of the one
+
+
+def test_steps_without_a_batch_are_counted(scene):
+    """The loader's iterator is still held, and nothing is asked of it any more."""
+    batches = iter(loader(4 * 100))
+    assert scene.settle(batches)
+    x = torch.zeros(4, 3)
+    for _ in range(500):
+        scene.step(x)
+    assert scene.finish().steps == 540
+
+
+def test_a_checkpoint_and_what_comes_after_the_last_step_are_not_the_steps(scene, tmp_path):
+    batches = iter(loader(4 * 200))
+    assert scene.settle(batches)
+    for number, (x,) in zip(range(100), batches, strict=False):
+        scene.step(x)
+        if number == 50:
+            time.sleep(0.05)
+            torch.save(scene.model.state_dict(), tmp_path / "kept.pt")
+            scene.read(2 * number)
+    time.sleep(0.3)
+    clock = scene.finish()
+    assert clock.steps == 140
+    assert clock.totals[UNEXPLAINED] > 0.3e9
+    assert sum(clock.totals[phase] for phase in (FORWARD, BACKWARD, OPTIMIZER)) < 0.25e9
+    assert clock.totals[CHECKPOINT] > 0
 
 
 def test_epochs_follow_each_other(scene):
@@ -312,12 +391,13 @@ def test_a_fault_of_ours_stays_here(scene, monkeypatch):
         raised.append(self)
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(glances.Glances, "drain", broken)
+    monkeypatch.setattr(rows.Batches, "drain", broken)
     monkeypatch.setattr(Steps, "number_of", broken)
     for (x,) in batches:
         scene.step(x)
     monkeypatch.undo()
     assert raised
+    assert scene.tape.whole
 
 
 def test_a_forked_child_has_its_own_account(scene):

@@ -2,10 +2,11 @@
 
 A hook costs several microseconds in a real loop, however little it does: by the time it runs again the processor has
 forgotten it. So where the observers on tensors rest, and each step was one batch, one backward pass and one optimizer's
-step, two of the four hooks are lifted and the other two replaced by the least that keeps the account: when a batch was asked
-for and came, its size, when a step ended. How the rest of a step divides into forward, backward and optimizer is taken
-from the steps that were seen whole: the second before. About once a second the hooks are back for a step, for the loss and
-all else that is looked at now and then. Anything that does not belong to the plain loop ends it at once.
+step, three of the four hooks are lifted: steps are counted without a line of Python, and of each batch it is noted when it
+was asked for and came. How the rest of a step divides into forward, backward and optimizer is taken from the steps that
+were seen whole: the second before. About once a second the hooks are back for a step, for the loss and all else that is
+looked at now and then. Another loader, a checkpoint or a compilation ends it at once; steps that are left out or come
+twice end it within the row, and are counted.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from _flatout_agent.batch import size_of
 from _flatout_agent.clock import DIVIDED
 from _flatout_agent.guard import fault
+from _flatout_agent.observe.rows import Batches, Ends, equal_sizes
 from _flatout_agent.observe.steps import Steps
 from _flatout_agent.patch import dress
 from _flatout_agent.tape import Tape
@@ -29,23 +31,17 @@ MOST_TIME = 1_000_000_000  # in a row: the journal is written between them
 NONE = object()  # a script's batch may be None
 
 
-def is_row(log: list[Any]) -> bool:
-    """A batch and the end of a step, in turn."""
-    ends = log[1::2]
-    return len(log) == 2 * len(ends) and set(map(type, ends)) == {int} and set(map(type, log[::2])) == {tuple}
-
-
 class Glances:
     """Asked at every reading of the tape; told by the tape when a step ended, and when something is new."""
 
-    def __init__(self, tape: Tape, steps: Steps, iterator_class: Any) -> None:
+    def __init__(self, torch: Any, tape: Tape, steps: Steps, iterator_class: Any) -> None:
+        self._torch = torch
         self._tape = tape
         self.steps = steps
         self._class = iterator_class
-        self._log: list[Any] = []  # in turn: (asked, came, size) of a batch, the end of a step
+        self._row: Any = None  # a Batches or Ends
         self._glances: tuple[Any, Any] = (None, None)
         self._whole_next: Any = None
-        self._ids = (0, 0)
         self._since = 0
         self._counts: tuple[int, ...] = (0, 0, 0, 0)
         self._phases: tuple[int, ...] = (0,) * len(DIVIDED)
@@ -70,7 +66,8 @@ class Glances:
             return
         if self.is_plain():
             row = max(LEAST_GLANCES, min(MOST_GLANCES, MOST_TIME * steps // (now - self._since)))
-            self._make_glances(row * (2 if batches else 1))
+            self._whole_next = vars(self._class)["__next__"]
+            self._glances = self._of_batches(row) if batches else self._of_ends(row)
             tape.glancing = True  # from the end of a step on, not in the middle
         else:
             self.begin_look(now)
@@ -101,22 +98,31 @@ class Glances:
 
     # -- what is seen ----------------------------------------------------------------------------------------------
 
-    def _make_glances(self, most: int) -> None:
-        self._whole_next = whole_next = vars(self._class)["__next__"]
-        original, whole_step = whole_next.__wrapped__, self.steps.ended
-        iterator, optimizer = self._ids = (self._tape.iterator, self.steps.only)
-        tape, log, note = self._tape, self._log, self._log.append
+    def _of_batches(self, most: int) -> tuple[Any, Any]:
+        tape, whole_next, original = self._tape, self._whole_next, self._whole_next.__wrapped__
+        iterator, sizes = tape.iterator, equal_sizes(self._torch, tape.source)
+        row = self._row = Batches(tape, self.steps.number_of(self.steps.only), iterator, sizes)
+        log, note, size = row.log, row.log.append, sizes.size if sizes is not None else 0
 
         def __next__(self_: Any) -> Any:
-            if id(self_) != iterator:
+            if id(self_) != iterator or len(log) >= most:
+                if id(self_) == iterator:
+                    self._row_is_full()
                 return whole_next(self_)
             batch, began = NONE, perf_counter_ns()
             try:
                 batch = original(self_)
-                note((began, perf_counter_ns(), batch[0].shape[0] if type(batch) is list else size_of(batch)))
+                note((began, perf_counter_ns(), size or (batch[0].shape[0] if type(batch) is list else size_of(batch))))
             except BaseException as error:
                 return self._next_raised(error, self_, began, batch)
             return batch
+
+        return dress(__next__, original), row.on_step
+
+    def _of_ends(self, most: int) -> tuple[Any, Any]:
+        tape, whole_step, optimizer = self._tape, self.steps.ended, self.steps.only
+        row = self._row = Ends(tape, self.steps.number_of(optimizer))
+        log, note = row.log, row.log.append
 
         def step_ended(stepping: Any, args: Any, kwargs: Any) -> None:
             try:
@@ -131,12 +137,31 @@ class Glances:
             except Exception as error:
                 fault("glances.ended", error)
 
-        self._glances = (dress(__next__, original), step_ended)
+        return self._whole_next, step_ended
+
+    def _row_is_full(self) -> None:
+        try:
+            now = perf_counter_ns()
+            plain = self._row.drain(now)
+            self._tape.tick_after_glances(now)
+            if not plain:
+                self.end(now)
+        except Exception as error:
+            fault("glances.full", error)
+            self._give_up()
+
+    def _give_up(self) -> None:
+        try:
+            self._tape.glancing = False
+            self._put_back()
+        except Exception as error:
+            fault("glances.give_up", error)
 
     def _next_raised(self, error: BaseException, iterator: Any, began: int, batch: Any) -> Any:
         """The loader's end or its fault, which the script is to see; or a batch of a kind that has no shape."""
         try:
-            self.end()
+            self._row.drain(began)
+            self.end(began)
             if batch is NONE:
                 self._tape.note((self._tape.clock.exhausted, began, perf_counter_ns(), id(iterator)))
             else:
@@ -148,31 +173,8 @@ class Glances:
         return batch
 
     def drain(self) -> None:
-        """What was glanced at goes on the tape, as far as it is the plain loop."""
-        if not self._log:
-            return
-        log, self._log[:] = list(self._log), []
-        tape, (iterator, optimizer) = self._tape, self._ids
-        fetched, glanced, number = tape.clock.fetched, tape.clock.glanced, self.steps.number_of(optimizer)
-        in_hand, plain = tape.unstepped, True
-        if iterator and not in_hand and is_row(log):
-            tape.note((tape.clock.glanced_row, log, number, iterator))
-            tape.ticks += len(log) // 2
-            return
-        for entry in log:
-            if type(entry) is int:
-                plain = plain and bool(in_hand or not iterator)
-                tape.note((glanced, entry, number))
-                tape.ticks += 1
-                in_hand = 0
-            else:
-                if in_hand:  # no step since the last batch
-                    tape.note((tape.clock.glanced_backward, entry[0]))
-                    plain = False
-                tape.note((fetched, *entry, iterator))
-                in_hand += 1
-        tape.unstepped = in_hand
-        if not plain:
+        """What was glanced at goes on the tape."""
+        if not self._tape.whole and not self._row.drain():
             self.end()
 
     # -- on and off ------------------------------------------------------------------------------------------------
@@ -183,21 +185,25 @@ class Glances:
             self._tape.glancing = self._tape.glancing and not self._wanted_whole()
             self._put_back()
             return
-        glance_next, glance_ended = self._glances
+        glance_next, on_step = self._glances
+        self._row.begin()
         self._class.__next__ = glance_next
-        self.steps.glance(glance_ended)
+        self.steps.glance(on_step)
         self._tape.whole = False
 
-    def end(self) -> None:
+    def end(self, now: int = 0) -> None:
+        """Not the plain loop any more, since `now`."""
         self._tape.glancing = False
         self._since = 0
         if not self._tape.whole:
             self._put_back()
-            self.drain()
+            self._row.drain()
+            self._row.close(now or perf_counter_ns())
 
     def forget(self) -> None:
         """In a forked child: what was glanced at is the parent's."""
-        self._log.clear()
+        if self._row is not None:
+            self._row.begin()
         self.end()
 
     def _put_back(self) -> None:

@@ -45,13 +45,14 @@ class Iterators:
                 if self.known.get(identity) is reference:
                     del self.known[identity]
                     if tape.iterator == identity:
+                        tape.something_new()
                         tape.iterator = 0
                     tape.note((tape.clock.let_go, identity))
             except Exception as error:  # Python would print it between the script's lines
                 fault("loader.let_go", error)
 
         self.known[identity] = ref(iterator, let_go)
-        tape.something_new()
+        tape.something_new(began)
         use = tape.clock.loaders.started(loader)
         if tape.driver is not None:
             tape.driver.iterator_began(loader, identity, use)
@@ -61,8 +62,8 @@ class Iterators:
         """The last batch came from another one."""
         if id(iterator) not in self.known:
             self.started(None, iterator, began, began)  # it was made before us, or not by a loader
-        self._tape.something_new()
-        self._tape.iterator = id(iterator)
+        self._tape.something_new(began)
+        self._tape.iterator, self._tape.source = id(iterator), self.known.get(id(iterator))
 
 
 def _timed_next(original: Any, tape: Tape, iterators: Iterators, tensor: Any) -> Any:

@@ -19,6 +19,10 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
             return original(*args, **kwargs)
         began = perf_counter_ns()
         try:
+            tape.something_new(began)
+        except Exception as error:
+            fault("saving.began", error)
+        try:
             return original(*args, **kwargs)
         finally:
             try:

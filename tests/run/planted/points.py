@@ -53,11 +53,14 @@ observe.cores:_children observe.cores:_schedule
 observe.ending:story observe.ending:_memory observe.ending:_holders observe.ending:_bytes
 observe.ending:_where observe.ending:_tensors observe.ending:_inside observe.ending:_of_module
 
-observe.glances:is_row observe.glances:Glances.__init__ observe.glances:Glances.begin_look observe.glances:Glances.consider
+observe.glances:Glances.__init__ observe.glances:Glances.begin_look observe.glances:Glances.consider
 observe.glances:Glances.is_plain observe.glances:Glances.learn
 observe.glances:Glances.turn observe.glances:Glances.end observe.glances:Glances._put_back
 observe.glances:Glances.drain
-observe.glances:Glances._make_glances observe.glances:Glances._make_glances.step_ended@guarded
+observe.glances:Glances._of_batches observe.glances:Glances._row_is_full@guarded
+observe.rows:Batches.__init__ observe.rows:Batches.begin observe.rows:Batches.drain observe.rows:Batches.close
+observe.rows:Batches._count observe.rows:Batches._note_times observe.rows:equal_sizes
+observe.rows:EqualSizes.__init__ observe.rows:EqualSizes.of_the_last
 observe.glances:Glances._wanted_whole observe.glances:Glances._counted observe.glances:Glances._divided
 
 observe.lag:Lag.__init__ observe.lag:Lag.sample observe.lag:Lag._resolve observe.lag:Lag.told
@@ -147,8 +150,17 @@ NOT_HOOKS = {
     "inject.sitecustomize:_leave_the_path": "compares strings; failing, it could not even give way to the user's own",
     "observe.compiling:_between": "torch 2.0 to 2.2 alone; makes the next",
     "observe.compiling:_between._compile": "torch 2.0 to 2.2 alone; calls start and end, which hold their work in a try",
-    "observe.glances:Glances._make_glances.__next__": "makes the script's own call; what follows it is _next_raised",
+    "observe.glances:Glances._give_up": "after a fault of ours, and guarded as a whole: tests/agent/test_glances.py",
+    "observe.glances:Glances._of_batches.__next__": "makes the script's own call; what follows it is _next_raised",
     "observe.glances:Glances._next_raised": "where an epoch ends at a glance, which is chance: tests/agent/test_glances.py",
+    "observe.glances:Glances._of_ends": "a loop without a loader: tests/agent/test_glances.py",
+    "observe.glances:Glances._of_ends.step_ended": "the same, and guarded as a whole",
+    "observe.rows:Batches._tell_each": "where a row of glances is not plain, which is chance: tests/agent/test_glances.py",
+    "observe.rows:Batches._tell_end": "the same",
+    "observe.rows:Ends.__init__": "a loop without a loader: tests/agent/test_glances.py",
+    "observe.rows:Ends.begin": "the same",
+    "observe.rows:Ends.drain": "the same",
+    "observe.rows:Ends.close": "the same",
     "observe.glances:Glances.forget": "in a forked child alone, inside Agent.after_fork's guard",
     "observe.transfers:MethodTwin.__get__": "the attribute itself",
     "observe.transfers:MethodTwin.__call__": "the script's own call, handed on",
