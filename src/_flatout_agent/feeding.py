@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from _flatout_agent.drive import Driver
 from _flatout_agent.replay import Replay
 from _flatout_agent.supply import Supply
+
+
+class Endless:
+    """A sampler that begins anew where its epoch ends: a script that trains for a short while is not over in mid-trial."""
+
+    def __init__(self, rest: Iterator[Any], sampler: Any, goes_on: Callable[[], bool]) -> None:
+        self._rest = rest
+        self._sampler = sampler
+        self._goes_on = goes_on
+
+    def __iter__(self) -> Endless:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._rest)
+        except StopIteration:
+            if not self._goes_on():
+                raise
+            self._rest = iter(self._sampler)
+            return next(self._rest)
 
 
 class Feed:
@@ -22,9 +43,13 @@ class Feed:
         self.turned = False  # a loader came to its end since this was last set …
         self.epoch_turned = False  # … one that is trained from
         self.on_turn: Callable[[], None] = _nothing  # before the script hears of it
+        self.endless = False  # an epoch of what is trained on does not end
+        self.on_going_on: Callable[[], None] = _nothing  # before an epoch gets longer than it is
+        self._prepared: set[int] = set()
 
     def iterator_began(self, iterator: int) -> None:
         self._yields.pop(iterator, None)
+        self._prepared.discard(iterator)
         if self._exhausted == iterator:
             self._exhausted = None
 
@@ -44,9 +69,11 @@ class Feed:
 
     def _take(self, iterator: Any, original: Any) -> Any:
         key = id(iterator)
+        if key not in self._prepared:
+            self._prepare(iterator)
         done = self._yields[key] = self._yields.get(key, getattr(iterator, "_num_yielded", 0)) + 1
         length = _length(iterator)
-        if length is not None and done > length:
+        if length is not None and done > length and not self._goes_on(iterator._dataset):
             self._yields.pop(key, None)
             self._note_turn(iterator)
             raise StopIteration
@@ -64,6 +91,19 @@ class Feed:
             self._replay.keep(iterator, batch)
         return batch
 
+    def _prepare(self, iterator: Any) -> None:
+        """Before its first batch is taken: later its sampler may be in other hands."""
+        self._prepared.add(id(iterator))
+        sampler, dataset = getattr(iterator, "_index_sampler", None), getattr(iterator, "_dataset", None)
+        if _length(iterator) is not None and hasattr(iterator, "_sampler_iter"):
+            iterator._sampler_iter = Endless(iterator._sampler_iter, sampler, lambda: self._goes_on(dataset))
+
+    def _goes_on(self, dataset: Any) -> bool:
+        if not self.endless or not self._is_trained_on(dataset):
+            return False
+        self.on_going_on()
+        return True
+
     def _note_turn(self, iterator: Any) -> None:
         if not self.turned:
             self.on_turn()
@@ -71,7 +111,9 @@ class Feed:
         self.epoch_turned = self.epoch_turned or self._trained_from(iterator)
 
     def _trained_from(self, iterator: Any) -> bool:
-        dataset = getattr(iterator, "_dataset", None)
+        return self._is_trained_on(getattr(iterator, "_dataset", None))
+
+    def _is_trained_on(self, dataset: Any) -> bool:
         return any(loader.dataset is dataset for loader in self._driver.scene.loaders)
 
 

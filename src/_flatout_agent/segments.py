@@ -23,7 +23,7 @@ from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, HOST, Replay
 from _flatout_agent.supply import MODE as SUPPLY
 from _flatout_agent.supply import Supply
-from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, answer_name
+from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, WENT_ON, answer_name
 
 PIN = "pin_memory"
 POLL_S = 0.002
@@ -49,10 +49,12 @@ class Mark:
 class SegmentsCourse(TrialCourse):
     """One segment after another, until the front ends the process."""
 
-    def __init__(self, torch: Any, folder: str, memory_fraction: float | None = None) -> None:
+    def __init__(self, torch: Any, folder: str, memory_fraction: float | None = None, endless: bool = False) -> None:
         self._torch = torch
         self._folder = folder
         self._fraction = memory_fraction
+        self._endless = endless
+        self._went_on = False
         self._books = Books(torch)
         self._parent = Parent()
         self._replay = Replay(torch)
@@ -74,6 +76,7 @@ class SegmentsCourse(TrialCourse):
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
         self._feed.on_turn = lambda: self._turning(driver)
+        self._feed.on_going_on = self._going_on
         driver.tape.after_reading.append(lambda now: self._end_without_steps(driver))
 
     def _end_without_steps(self, driver: Driver) -> None:
@@ -188,6 +191,7 @@ class SegmentsCourse(TrialCourse):
         self._outcomes = driver.board.set(segment["knobs"])
         self._build = compiling
         self._feed.supply = Supply(segment) if segment["mode"] == SUPPLY else None
+        self._feed.endless = self._endless and not segment.get("epochs") and not segment.get("through_epoch")
         self._replay.mode = segment["mode"] if segment["mode"] not in ("real", SUPPLY) else ""
         if self._replay.mode == DEVICE:
             self._replay.move(driver.scene.device_type)
@@ -285,9 +289,17 @@ class SegmentsCourse(TrialCourse):
     def iterator_began(self, iterator: int) -> None:
         self._feed.iterator_began(iterator)
 
+    def _going_on(self) -> None:
+        """A script that knows how long its epochs are may not bear it: then the front starts it again without."""
+        if not self._went_on:
+            self._went_on = True
+            write_whole(os.path.join(self._folder, WENT_ON), {})
+
     def finish(self, driver: Driver) -> None:
         """The script has come to its end: what was timed until then counts."""
-        if self._mark is not None and self._steps:
+        if self._until_turn is not None:
+            self._write_answer(driver, "ended", self._until_turn)  # told while its workers were alive
+        elif self._mark is not None and self._steps:
             self._answer(driver, "ended")
 
 

@@ -82,7 +82,7 @@ class Agent:
             course = ParityCourse(torch, self.run_dir, self.wanted["parity"])
             knobs = dict(self.wanted["parity"].get("knobs") or {})
         elif self.wanted.get("segments"):
-            course = SegmentsCourse(torch, self.run_dir, self.memory_fraction)
+            course = SegmentsCourse(torch, self.run_dir, self.memory_fraction, bool(self.wanted.get("endless")))
         elif self.wanted.get("auto"):
             course = AutoCourse(self.run_dir, knobs)
         else:

@@ -43,6 +43,7 @@ READY = "ready.json"  # written by a trial's child once its parts are known
 REFUSED = "refused.txt"  # what a trial was kept from changing, where no overlay holds it
 LOSSES = "losses.json"  # written by a child that was to train for a loss curve
 AUTO_OWNER = "auto-owner"  # made by the one process of a run that tunes itself
+WENT_ON = "went-on.json"  # written by a trial's child before an epoch gets longer than the script expects
 QUESTION = "segment.json"  # the segment that is asked for: a new one has another number
 
 
@@ -66,7 +67,7 @@ def read_job(environ: Any) -> dict[str, Any] | None:
 
 def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, **more: Any) -> dict[str, Any]:
     """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check` and `profile_made_for` (what a profile's
-    batches were like), `segments` for trials, `parity`, `auto`.
+    batches were like), `segments` for trials (`endless`: epochs do not end), `parity`, `auto`.
     """
     job = {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}
     return {**job, **{name: value for name, value in more.items() if value}}

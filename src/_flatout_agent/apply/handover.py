@@ -88,7 +88,9 @@ class Handover:
     def control(self, loader: Any) -> Control:
         found = self._controls.get(id(loader))
         if found is None or found.loader() is not loader:
-            found = self._controls[id(loader)] = Control(self._torch, loader, self._parked)
+            # An epoch may still run by the one that was released: what is wanted now is wanted of it.
+            running = (line.control for line in self._lines.values() if line.control.loader() is loader)
+            found = self._controls[id(loader)] = next(running, None) or Control(self._torch, loader, self._parked)
         self.busy = True
         return found
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections import deque
 from typing import Any, Iterator, NamedTuple
+from weakref import WeakSet
+
+from _flatout_agent.guard import fault
 
 
 class Settings(NamedTuple):
@@ -97,7 +102,31 @@ def build(torch: Any, loader: Any, settings: Settings, sampler: LiveSampler, see
     # out within seconds, and there the script can be spared.
     signal_handling._remove_worker_pids(id(iterator))
     iterator._worker_pids_set = False
+    _end_at_exit(iterator)
     return iterator
+
+
+_alive: WeakSet[Any] = WeakSet()
+_owner = 0  # of the workers
+
+
+def _end_at_exit(iterator: Any) -> None:
+    """Where batches are pinned, torch waits at its exit five seconds for each worker that was told to stay: ours go before."""
+    global _owner
+    _owner = os.getpid()
+    _alive.add(iterator)
+    atexit.unregister(_end_all)
+    atexit.register(_end_all)  # after torch's own for this iterator, so that it runs before it
+
+
+def _end_all() -> None:
+    if os.getpid() != _owner:
+        return  # a forked child that ends by itself: the workers are its parent's
+    for iterator in list(_alive):
+        try:
+            iterator._shutdown_workers()
+        except Exception as error:
+            fault("stand_in.end", error)
 
 
 def restart(torch: Any, loader: Any, iterator: Any, settings: Settings, sampler: LiveSampler) -> None:

@@ -64,6 +64,10 @@ class TrialChild:
     def ready(self) -> dict[str, Any] | None:
         return self._read(wire.READY)
 
+    def went_on(self) -> bool:
+        """Whether its epochs were made longer than it expects."""
+        return (self.folder / wire.WENT_ON).exists()
+
     def losses(self) -> dict[str, Any] | None:
         return self._read(wire.LOSSES)
 

@@ -65,6 +65,7 @@ class Trials:
         self._furthest = 0  # steps that a child came to
         self._start_s = 0.0  # of the first child, until its parts were known
         self._slowest_s = 0.0
+        self._endless = True  # epochs do not end, unless a segment is about that
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.power: PowerMeter | None = None
         self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known
@@ -88,7 +89,8 @@ class Trials:
         if child is not None:
             child.kill()
             self._keeper.at_work(0)
-            self._furthest = max(self._furthest, child.steps() or 0)
+            if not child.went_on():
+                self._furthest = max(self._furthest, child.steps() or 0)
             with contextlib.suppress(OSError), self._log.open("ab") as log:
                 log.write((child.folder / "output.txt").read_bytes()[-65536:])
             if self._watched is not None:
@@ -119,7 +121,7 @@ class Trials:
         early = {name: value for name, value in segment.knobs.items() if _is_early(name)}
         if early != self._early or (segment.restart and not self._unused):
             self.stop()
-        status = Status.ENDED
+        status, suspected = Status.ENDED, False
         for _ in range(MOST_ENDINGS):
             if self._child is None:
                 self._start(early)
@@ -134,18 +136,25 @@ class Trials:
             if answer is not None and not (answer["status"] == Status.ENDED and child.died(LEAVING_S)):
                 if ended != "":
                     self.stop()
-                took_s = self._clock.monotonic() - began
-                if not is_building(segment):
-                    self._slowest_s = max(self._slowest_s, took_s)
-                result = self._with_batch(segment, result_of(answer, took_s), child)
-                return result if self.power is None else replace(result, power_w=self.power.mean())
+                return self._result(segment, child, answer, self._clock.monotonic() - began)
             status = fault_of(child, ended)
             if status is Status.ENDED and self._too_soon(child, segment):
                 status = Status.EXIT
+            longer = child.went_on()
             self._died(child)
-            if status is not Status.ENDED:
+            if status in (Status.CRASH, Status.EXIT) and longer:
+                self._endless = False  # it may count on the length of its epochs: once more, and they are as it knows them
+                suspected = True
+            elif status is not Status.ENDED:
+                self._endless = self._endless or suspected  # it was not that
                 break
         return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began)
+
+    def _result(self, segment: Segment, child: TrialChild, answer: dict[str, Any], took_s: float) -> SegmentResult:
+        if not is_building(segment):
+            self._slowest_s = max(self._slowest_s, took_s)
+        result = self._with_batch(segment, result_of(answer, took_s), child)
+        return result if self.power is None else replace(result, power_w=self.power.mean())
 
     def _died(self, child: TrialChild) -> None:
         self.said = child.said()
@@ -211,7 +220,7 @@ class Trials:
     def _start(self, early: Values) -> None:
         self._unused = True
         self._early = dict(early)
-        self._begin(early, segments=True, knobs=without_batch(early))
+        self._begin(early, segments=True, endless=self._endless, knobs=without_batch(early))
 
     def _begin(self, values: Values, **job: Any) -> TrialChild:
         self._children += 1

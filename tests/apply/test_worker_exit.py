@@ -1,0 +1,49 @@
+"""Workers that stay from epoch to epoch are gone at once when the script ends."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import QUIET
+
+# What torch 2.4 to 2.11 does where batches are pinned, which takes a device: at exit it waits for each worker that stays.
+SCRIPT = """
+import atexit
+import torch
+from torch.utils.data import DataLoader, TensorDataset, dataloader
+from _flatout_agent.apply import stand_in
+
+made = dataloader._MultiProcessingDataLoaderIter.__init__
+
+def made_and_awaited(self, loader):
+    made(self, loader)
+    for worker in self._workers:
+        atexit.register(worker.join, 5)
+
+dataloader._MultiProcessingDataLoaderIter.__init__ = made_and_awaited
+
+if __name__ == "__main__":
+    loader = DataLoader(TensorDataset(torch.arange(400)), batch_size=4)
+    settings = stand_in.Settings(3, True, 2, False)
+    kept = [
+        stand_in.build(torch, loader, settings, stand_in.LiveSampler(iter(loader.batch_sampler)), seed) for seed in (1, 2)
+    ]
+    print([next(one)[0].tolist() for one in kept], flush=True)
+    print(sum(1 for _ in kept[1]), flush=True)
+"""
+
+
+def test_the_script_ends_at_once(script):
+    path = script(SCRIPT)
+    began = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=120, env={**os.environ, **QUIET}
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split("\n")[:2] == ["[[0, 1, 2, 3], [0, 1, 2, 3]]", "99"], ended.stdout
+    assert time.monotonic() - began < 25

@@ -1,0 +1,115 @@
+"""Scripts that train for a short while: in a trial their epochs do not end, unless that is what is looked at."""
+
+import os
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import QUIET
+from flatout.base.clock import SystemClock
+from flatout.launch.sandbox import Sandbox
+from flatout.tune.model import Mode, OutcomeState, Segment, Status
+from flatout.tune.trials import Trials
+
+TRAIN = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+WORKERS, KEEPS_LOSSES = {workers}, {keeps}
+
+if __name__ == "__main__":
+    net = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(160, 8), torch.arange(160) % 3)
+    train, valid = DataLoader(data, batch_size=4, shuffle=True, num_workers=WORKERS), DataLoader(data, batch_size=80)
+    for epoch in range(2):
+        losses = torch.zeros(len(train))
+        for number, (x, y) in enumerate(train):
+            loss = nn.functional.cross_entropy(net(x), y)
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+            if KEEPS_LOSSES:
+                losses[number] = loss.detach()
+            time.sleep(0.002)
+        with torch.no_grad():
+            seen = sum(len(x) for x, y in valid)
+        print("validated", seen, flush=True)
+"""
+
+
+@pytest.fixture
+def trials_of(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    opened = []
+
+    def make(workers=0, keeps=False):
+        command = [sys.executable, str(script(TRAIN.format(workers=workers, keeps=keeps)))]
+        opened.append(Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log"))
+        return opened[-1].__enter__()
+
+    yield make
+    for one in opened:
+        one.__exit__(None, None, None)
+
+
+def segment(number, mode=Mode.REAL, knobs=None, **more):
+    settings = {"warm_steps": 3, "timed_s": 0.2, "timed_steps": 60, "stage": "input", "trying": [], "restart": False}
+    return Segment(id=number, knobs=knobs or {}, mode=mode, **{**settings, **more})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_eighty_steps_are_enough_for_many_segments(trials_of, workers, tmp_path):
+    """Of the script's own loader, of kept batches, of workers that come and go."""
+    trials = trials_of(workers)
+    assert trials.look()["loaders"] == [40]
+    asked = [{}, {"workers": "1"}, {}, {"workers": "1"}]
+    modes = [Mode.REAL, Mode.REPLAY_HOST, Mode.SUPPLY]
+    number = 0
+    for mode in modes:
+        for knobs in asked:
+            number += 1
+            result = trials.carry_out(segment(number, mode, knobs))
+            assert result.status is Status.OK, (mode, knobs, result, trials.said)
+            assert result.steps >= 60
+            if knobs and mode is not Mode.REPLAY_HOST:
+                assert result.outcomes["workers"].state is OutcomeState.APPLIED, (number, result.outcomes)
+    assert trials._children == 1
+    trials.stop()
+    assert "validated" not in (tmp_path / "log").read_text()
+
+
+def test_where_the_end_of_an_epoch_is_looked_at_it_comes(trials_of, tmp_path):
+    trials = trials_of()
+    trials.look()
+    assert trials.carry_out(segment(1)).steps >= 60
+    result = trials.carry_out(segment(2, through_epoch=True, timed_steps=5))
+    assert result.epoch_ended
+    trials.stop()
+    assert "validated 160" in (tmp_path / "log").read_text()
+
+
+def test_a_script_that_counts_on_the_length_of_its_epochs(trials_of):
+    """It crashes in the longer one, is started again, and has its epochs as it knows them."""
+    trials = trials_of(keeps=True)
+    trials.look()
+    for number in range(1, 5):
+        result = trials.carry_out(segment(number, timed_steps=20, timed_s=0.05))
+        assert result.status in (Status.OK, Status.ENDED), (number, result)
+        assert result.steps >= 10
+    assert 2 <= trials._children <= 4
+
+
+def test_a_crash_that_has_another_cause_is_still_one(trials_of, script):
+    trials = trials_of()
+    trials.look()
+    trials.carry_out(segment(1))
+    broken = script(TRAIN.format(workers=0, keeps=False) + "\nraise SystemExit(3)\n")
+    broken.write_text("raise ValueError('broken')\n")
+    trials._command = [sys.executable, str(broken)]
+    trials.stop()
+    result = trials.carry_out(segment(2))
+    assert result.status is Status.CRASH
+    assert trials._endless
