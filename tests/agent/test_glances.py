@@ -246,10 +246,10 @@ def test_another_optimizer_ends_it_within_the_row(scene):
         scene.step(x)
         if number >= 100:
             other.step()
-    assert 100 < scene.glanced < 600
+    assert 100 < scene.glanced < 800
     clock = scene.finish()
     assert (clock.samples, clock.batches) == (4000, 1000)
-    assert 1000 <= clock.steps < 1300  # those of a row were taken for steps of the one
+    assert 1000 <= clock.steps < 1600  # those of a row were taken for steps of the one
 
 
 def test_steps_without_a_batch_are_counted(scene):
@@ -265,17 +265,21 @@ def test_steps_without_a_batch_are_counted(scene):
 def test_a_checkpoint_and_what_comes_after_the_last_step_are_not_the_steps(scene, tmp_path):
     batches = iter(loader(4 * 200))
     assert scene.settle(batches)
+    parts = (FORWARD, BACKWARD, OPTIMIZER)
+    before, spent = sum(scene.clock.totals[part] for part in parts), 0.0
     for number, (x,) in zip(range(100), batches, strict=False):
+        began = time.perf_counter()
         scene.step(x)
+        spent += time.perf_counter() - began
         if number == 50:
-            time.sleep(0.05)
+            time.sleep(0.2)
             torch.save(scene.model.state_dict(), tmp_path / "kept.pt")
             scene.read(2 * number)
     time.sleep(0.3)
     clock = scene.finish()
     assert clock.steps == 140
     assert clock.totals[UNEXPLAINED] > 0.3e9
-    assert sum(clock.totals[phase] for phase in (FORWARD, BACKWARD, OPTIMIZER)) < 0.25e9
+    assert sum(clock.totals[part] for part in parts) - before < (spent + 0.1) * 1e9
     assert clock.totals[CHECKPOINT] > 0
 
 

@@ -76,6 +76,7 @@ class Blocks:
         self.blocks: list[tuple[bool, float]] = []  # (agent on, seconds), in order
         self.steps: list[list[int]] = []  # per block: nanoseconds of each step, then of the thread's processor time
         self.on = False
+        self.glanced = 0  # blocks with the agent on whose steps were only glanced at, most of them
 
     def __iter__(self):
         batches = iter(self.loader)
@@ -91,6 +92,7 @@ class Blocks:
             processor = time.thread_time_ns() - processor
             synchronize()
             self.blocks.append((self.on, time.perf_counter() - began))
+            self.glanced += self.on and self.agent.tape.glancing
             self.steps.append([after - before for before, after in pairwise(marks)] + [processor])
 
     def settled(self, batches):
@@ -175,11 +177,11 @@ def behavior() -> object:
     return specimen().Trainer({}, args)
 
 
-def measure(trainer: object, seconds: float) -> tuple[list[tuple[bool, float]], list[list[int]], bool, bool]:
+def measure(trainer: object, seconds: float) -> tuple[list[tuple[bool, float]], list[list[int]], bool, float]:
     trainer.train_loader = Blocks(trainer.train_loader, seconds)
     trainer.train_epoch()
     watched = trainer.train_loader
-    return watched.blocks[WARM:], watched.steps[WARM:], watched.tensors.resting, watched.agent.tape.glancing
+    return watched.blocks[WARM:], watched.steps[WARM:], watched.tensors.resting, 2 * watched.glanced / len(watched.blocks)
 
 
 def slow_downs(blocks: list[tuple[bool, float]]) -> list[float]:

@@ -14,7 +14,18 @@ from flatout.knobs.model import Bound
 from flatout.measure.statistics import Answer, Comparison, Window, drift_of
 from flatout.tune.baseline import bound_of
 from flatout.tune.course import Course
-from flatout.tune.model import BatchGoal, Ceilings, Ending, Finished, Mode, Outcome, OutcomeState, Verdict
+from flatout.tune.model import (
+    BatchGoal,
+    Ceilings,
+    Ending,
+    Finished,
+    Mode,
+    Outcome,
+    OutcomeState,
+    SegmentResult,
+    Status,
+    Verdict,
+)
 from flatout.tune.reasons import REASONS
 from flatout.tune.search import Search, _conclude
 from flatout.tune.trial import Trial
@@ -373,3 +384,9 @@ def test_flat_out_is_said_only_where_a_gain_worth_having_is_ruled_out(upper, end
         answer=Answer.SAME, ratio=1.01, lower=0.97, upper=upper, pairs=12, noise_floor=0.02, drift=drift_of([], [])
     )
     assert _conclude(course, Trial(comparison=found)).ending is ending
+
+
+@pytest.mark.parametrize(("starved", "waited", "busy"), [(1.0, 0.7, 0.85), (1.0, 0.02, 0.0), (0.1, 0.0, 0.9), (0.0, 0.5, 1.0)])
+def test_a_script_that_reads_its_loss_every_step_still_has_a_busy_device(starved, waited, busy):
+    phases = {"forward": 1 - waited, "device_wait": waited}
+    assert SegmentResult(id=1, status=Status.OK, took_s=1.0, phases=phases, starved=starved).busy == pytest.approx(busy)

@@ -4,7 +4,7 @@ A hook costs several microseconds in a real loop, however little it does: by the
 forgotten it. So where the observers on tensors rest, and each step was one batch, one backward pass and one optimizer's
 step, three of the four hooks are lifted: steps are counted without a line of Python, and of each batch it is noted when it
 was asked for and came. How the rest of a step divides into forward, backward and optimizer is taken from the steps that
-were seen whole: the second before. About once a second the hooks are back for a step, for the loss and all else that is
+were seen whole: the second before. Every other second the hooks are back for a step, for the loss and all else that is
 looked at now and then. Another loader, a checkpoint or a compilation ends it at once; steps that are left out or come
 twice end it within the row, and are counted.
 """
@@ -25,8 +25,8 @@ from _flatout_agent.tape import Tape
 
 LOOK = 1_000_000_000  # of steps seen whole before
 FEWEST_STEPS = 16
-MOST_GLANCES, LEAST_GLANCES = 255, 3  # in a row
-MOST_TIME = 1_000_000_000  # in a row: the journal is written between them
+MOST_GLANCES, LEAST_GLANCES = 511, 3  # in a row
+MOST_TIME = 2_000_000_000  # in a row: the journal is written between them
 
 NONE = object()  # a script's batch may be None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK, Comparison
 from flatout.tune.baseline import BUSY, HARDLY, waits
@@ -39,12 +39,12 @@ def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
     if course.contended or (isinstance(course.busy, float) and course.busy < STARVED):
+        if course.in_a_hurry and course.contended:
+            yield from all_at_once(course)
         if not course.in_a_hurry:  # else the larger gain comes first
             yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from batch_size(course)
         yield from building_knobs(course)
-        if course.in_a_hurry and course.contended:
-            yield from all_at_once(course)
         if course.in_a_hurry:
             yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from copying_knobs(course)
@@ -60,8 +60,9 @@ def compute_knobs(course: Course) -> Steps[None]:
 
 def all_at_once(course: Course) -> Steps[None]:
     """The usual ones in one comparison: beside busy workers segments are long, and one after the other would take the whole
-    budget. Where they do not win together, each has its own turn; where they do, each is left out once if there is time."""
-    offers = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values]
+    budget. Graphs are among them: host and device both have too much to do, and what relieves one of them shows little alone.
+    Where they do not win together, each has its own turn; where they do, each is left out once if there is time."""
+    offers = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values] + _graphs(course)
     offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
     if len(offers) > 1:
         course.stage = "compute"
@@ -72,6 +73,18 @@ def all_at_once(course: Course) -> Steps[None]:
             for offer in offers:
                 if course.closed(offer.knob, offer.values[0]) is None:
                     course.decisions.pop((offer.knob, offer.values[0]), None)
+
+
+def _graphs(course: Course) -> list[Offer]:
+    """Compile with graphs, where it is offered and can be paid."""
+    found = []
+    for offer in course.offers():
+        value = next((value for value in offer.values if value in GRAPHS), None)
+        if is_compute(offer) and offer.builds and value is not None and not _beyond_repair(course, offer, value):
+            needs = course.cost_s(FEWEST_SEGMENTS, 0, build_guess_s(course, offer), course.judging)
+            if course.left_s() >= needs:
+                found.append(replace(offer, values=[value]))
+    return found
 
 
 def _restarts_are_cheap(course: Course) -> bool:
@@ -201,7 +214,7 @@ def partners(course: Course) -> Steps[None]:
 def together(course: Course, offers: list[Offer], mode: Mode, segments: int = LOOK_SEGMENTS) -> Steps[Trial | None]:
     """Several knobs in one comparison: all of them are kept, or none."""
     children = children_for(PAIRS_AT_LOOK[0]) if any(offer.restart for offer in offers) else 0
-    build_s = 0.0 if children else max(rebuild_s(course, offer) for offer in offers)
+    build_s = 0.0 if children else max(rebuild_s(course, offer) + build_guess_s(course, offer) for offer in offers)
     needs = course.cost_s(_fewest(course, segments), children, build_s, mode) + surcharge_s(course, offers[0])
     if course.left_s() < needs:
         for offer in offers:
@@ -299,7 +312,8 @@ def _beyond_repair(course: Course, offer: Offer, value: str) -> bool:
     if planned is not None and isinstance(step_s, float) and planned * step_s < BUILD_GUESS_S / 2:
         course.decide(offer, value, "cannot-repay", {"training_s": round(planned * step_s, 1)})
         return True
-    if value in GRAPHS and not isinstance(course.busy, Missing) and course.busy >= KEPT_BUSY:
+    # Beside busy workers the host launches more slowly than on kept batches, by which the device is judged.
+    if value in GRAPHS and not course.contended and not isinstance(course.busy, Missing) and course.busy >= KEPT_BUSY:
         course.decide(offer, value, "not-launch-bound", {"busy": round(100 * course.busy, 1)})
         return True
     return False

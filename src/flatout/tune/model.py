@@ -61,6 +61,9 @@ class Segment(Struct, frozen=True, kw_only=True):
     seed: int = 0  # added to the script's own, for curves
 
 
+WAITED = 0.1  # of the time, for the device: no chance any more
+
+
 class OutcomeState(StrEnum):
     APPLIED = "applied"  # and its effect probe saw it
     ALREADY = "already"  # the script does it itself
@@ -109,9 +112,13 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     @property
     def busy(self) -> float | Missing:
         """Of the device, by the best witness there is."""
-        if isinstance(self.device_busy, Missing) and isinstance(self.starved, float):
-            return 1.0 - self.starved
-        return self.device_busy
+        if not isinstance(self.device_busy, Missing) or isinstance(self.starved, Missing):
+            return self.device_busy
+        total = sum(self.phases.values())
+        waited = self.phases.get("device_wait", 0.0) / total if total > 0 else 0.0
+        # A script that reads its loss every step finds the device dry at each step's end, and yet it waited for it: it worked
+        # for that share at least, and for all of the rest at most.
+        return max(1.0 - self.starved, (1.0 + waited) / 2 if waited >= WAITED else 0.0)
 
     @property
     def rate(self) -> float | Missing:
