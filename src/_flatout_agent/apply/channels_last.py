@@ -27,6 +27,9 @@ class LayoutLayer(Layer):
         self.calls = 0
         self.seen: str | None = None  # memory format of a real activation
 
+    def looks(self) -> bool:
+        return self._looks and not self.calls
+
     def wrap(self, inner: Run) -> Run:
         torch = self._torch
         last, plain = torch.channels_last, torch.contiguous_format

@@ -32,6 +32,10 @@ class Layer:
     def wrap(self, inner: Run) -> Run:
         raise NotImplementedError
 
+    def looks(self) -> bool:
+        """Whether it wants to look into the next call: that one is not made by compiled code, which shows nothing."""
+        return False
+
     def abandon(self) -> bool:
         """A call failed: put back what is beyond the call itself. True where that means off for good."""
         return False
@@ -47,6 +51,7 @@ class Outfit:
         self.layers: list[Layer] = []
         self.trials = 0
         self._run: Run = self._plain
+        self._open_run: Run | None = None  # the same without what compiles, while one of them wants to look inside
         self._dressed = _dressed_class(torch, self)
 
     def wear(self, layer: Layer) -> None:
@@ -77,8 +82,14 @@ class Outfit:
         if self.trials:
             self.trials -= 1
             before = Snapshot(self._torch, module)
+        run = self._run
+        if self._open_run is not None:
+            if any(layer.looks() for layer in self.layers):
+                run = self._open_run
+            else:
+                self._open_run = None
         try:
-            return self._run(module, args, kwargs)
+            return run(module, args, kwargs)
         except Exception as error:
             raised = error
         # Outside the handler, or an error of the script's own would show ours as its context.
@@ -109,12 +120,17 @@ class Outfit:
         return self.base.__call__(module, *args, **kwargs)
 
     def _arrange(self) -> None:
+        self._run = self._chain(self.layers)
+        opened = [layer for layer in self.layers if not layer.compiles]
+        self._open_run = self._chain(opened) if len(opened) < len(self.layers) else None
+        self.trials = TRIAL_CALLS if self.layers else 0
+
+    def _chain(self, layers: list[Layer]) -> Run:
         run: Run = self._plain
-        for layer in reversed(self.layers):
+        for layer in reversed(layers):
             inner, run = run, layer.wrap(run)
             run.compiled = layer.compiles or getattr(inner, "compiled", False)  # type: ignore[attr-defined]
-        self._run = run
-        self.trials = TRIAL_CALLS if self.layers else 0
+        return run
 
     def _undress(self) -> None:
         module = self.module()

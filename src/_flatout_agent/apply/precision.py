@@ -32,6 +32,9 @@ class AutocastLayer(Layer):
         self.left_low = False  # a result came out of the forward pass in low precision, and was cast back
         self.witness: Witness | None = Witness(torch, dtype)
 
+    def looks(self) -> bool:
+        return self.witness is not None and not self.calls and not self.script_casts
+
     def wrap(self, inner: Run) -> Run:
         torch, device_type, dtype = self._torch, self._device_type, self.dtype
         autocast = torch.autocast
