@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from trainings import LOSS, by_hand, loop, network, same, seed, training, weights
 
-from flatout import TrainingAccelerator, TrainingConfig
+from flatout import TrainingAccelerator, TrainingConfig, auto_optimize_config
 from flatout.api.errors import LoaderError, LossError, ModelError, OrderError
 from flatout.api.refusals import LossNotFiniteError, NoParametersError
+from flatout.base.errors import FlatoutError
 
 
 def test_bit_identical_to_the_loop_by_hand_after_200_steps():
@@ -290,3 +291,47 @@ def test_two_models_with_their_optimizers_are_one_training(tmp_path):
         nn.init.zeros_(model[0].weight)
     accelerator.load(tmp_path / "both.pt")
     assert all(same(kept, weights(model)) for kept, (model, _) in zip(before, pairs, strict=True))
+
+
+def accumulated(accelerator, steps):
+    with accelerator.accumulate(steps):
+        pass
+
+
+WRONG = {
+    "save": lambda made, _: made.save(None),
+    "load": lambda made, _: made.load(3),
+    "step": lambda made, _: made.step(3),
+    "clip": lambda made, optimizer: made.clip(optimizer, "much"),
+    "clip of nothing": lambda made, _: made.clip(None, 1.0),
+    "warm_up of nothing": lambda made, _: made.warm_up("optimizer", 3),
+    "warm_up": lambda made, optimizer: made.warm_up(optimizer, "three"),
+    "scale_learning_rate": lambda made, optimizer: made.scale_learning_rate(optimizer, "32", 64),
+    "accumulate": lambda made, _: accumulated(made, "two"),
+    "auto_optimize_config": lambda made, _: auto_optimize_config(3),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_a_wrong_type_is_one_sentence_that_names_the_argument(call):
+    accelerator = TrainingAccelerator({"mixed_precision": False})
+    model = torch.nn.Linear(2, 2)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(FlatoutError) as caught:
+        WRONG[call](accelerator, optimizer)
+    assert isinstance(caught.value, TypeError | ValueError)
+    named = ("path", "optimizer", "max_norm", "steps", "batch", "source")
+    assert any(name in str(caught.value) for name in named), str(caught.value)
+
+
+class Broken(torch.optim.SGD):
+    def step(self, closure=None):
+        raise AttributeError("of the optimizer's own")
+
+
+def test_an_error_of_the_optimizers_own_step_stays_what_it_is():
+    accelerator = TrainingAccelerator({"mixed_precision": False})
+    model = torch.nn.Linear(2, 2)
+    model, optimizer = accelerator.prepare(model, Broken(model.parameters(), lr=0.1))
+    with pytest.raises(AttributeError, match="of the optimizer's own"):
+        accelerator.step(optimizer)

@@ -63,6 +63,7 @@ def untouched(folder):
     [
         (["--budget", "soon"], "soon"),
         (["--only", "precison"], "precison"),
+        (["--only", "workers,precison"], "precison"),
         (["--allow", "everything"], "everything"),
         (["--resume", "nowhere"], "nowhere"),
         (["--resume", "."], "tune.jsonl"),

@@ -17,6 +17,7 @@ from flatout.api.loop import Loop
 from flatout.api.loss_watch import LossWatch
 from flatout.api.precision_trial import PrecisionTrial
 from flatout.api.ranks import Ranks
+from flatout.api.refusals import of_kind, path_of
 from flatout.api.regime import Regime
 from flatout.api.splitting import Splitter
 from flatout.api.torch_part import torch
@@ -148,6 +149,7 @@ class TrainingAccelerator(Loop):
 
     def scale_learning_rate(self, optimizer: Optimizer, batch: int, new_batch: int, rule: str = "linear") -> None:
         """For another batch size than the learning rate was found with: by the ratio, its root ("sqrt"), or not ("none")."""
+        of_kind("optimizer", optimizer, torch.optim.Optimizer, "torch.optim.Optimizer")
         for group in optimizer.param_groups:
             group["lr"] = scaled_learning_rate(group["lr"], batch, new_batch, rule)
 
@@ -174,12 +176,12 @@ class TrainingAccelerator(Loop):
         micro = [self._micro.get(id(optimizer), 0) for optimizer in training.optimizers.values()]
         if any(micro):
             raise OrderError("library.save-in-accumulation", count=max(micro))
-        training.save(Path(path), counts, extra, self._ranks.is_first)
+        training.save(path_of("path", path), counts, extra, self._ranks.is_first)
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Everything as `save` found it, or an error and nothing changed. Gives back the `extra`."""
         training = self._prepared("load")
-        counts, extra = training.load(Path(path), self._ranks.rank, self._ranks.world_size)
+        counts, extra = training.load(path_of("path", path), self._ranks.rank, self._ranks.world_size)
         self.steps, self._backwards = counts["steps"], counts["backwards"]
         if counts["tried"]:
             self._trial = None

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flatout.api.errors import ConfigurationError
+from flatout.api.refusals import path_of
 from flatout.base.errors import FlatoutError
-from flatout.base.words import Words, choose_language
 from flatout.tune import config_change, config_estimate, config_file, config_find, config_ground
 
 
@@ -31,15 +32,17 @@ def auto_optimize_config(
     Without `command` the values are estimates for this machine (or for `card`). With it, `["python", "main.py",
     "--config", "{config}"]`, they are measured: `flatout tune` runs the script in trials and says on standard error
     what it finds. `keys` tells what the file calls a known key: `{"batch_size": "train.bs"}`.
-    Raises ValueError with one sentence where something is wrong.
+    Raises ConfigurationError, a ValueError, with one sentence where something is wrong.
     """
-    path = Path(source)
+    path = path_of("source", source)
+    if target is not None:
+        target = path_of("target", target)
     try:
         if command is not None:
             return _measured(path, target, command, keys)
         return _estimated(path, target, preset, card, keys)
     except FlatoutError as error:
-        raise ValueError(Words(choose_language(None))(error.key, **error.params)) from error
+        raise ConfigurationError(error.key, **error.params) from error
 
 
 def _estimated(

@@ -5,6 +5,7 @@ In float32 on one device `backward` and `step` are the plain calls and one look 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +15,7 @@ from flatout.api.checkpoint import Training
 from flatout.api.errors import LossError, OrderError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, LossWatch
 from flatout.api.precision_trial import PrecisionTrial
-from flatout.api.refusals import LossNotFiniteError
+from flatout.api.refusals import LossNotFiniteError, of_kind, share
 from flatout.api.regime import PLAIN, Regime
 from flatout.api.saying import Notes, sentence
 from flatout.api.splitting import ComputeLoss, Splitter
@@ -81,12 +82,16 @@ class Loop:
 
     def step(self, optimizer: Optimizer) -> bool:
         """The optimizer's step, and its gradients cleared. False where an accumulation goes on and nothing was done."""
-        if self._is_plain:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            self.steps += 1
-            return True
-        return self._whole_step(optimizer)
+        try:
+            if self._is_plain:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                self.steps += 1
+                return True
+            return self._whole_step(optimizer)
+        except AttributeError:
+            _check_optimizer(optimizer)  # only now: where all is well it costs nothing
+            raise
 
     def flush(self, optimizer: Optimizer) -> bool:
         """Ends an accumulation early, on the mean of what there is. False where there was nothing."""
@@ -101,6 +106,8 @@ class Loop:
 
     def clip(self, optimizer: Optimizer, max_norm: float) -> Tensor:
         """The gradients' norm before, as a tensor: nothing waits for it. With `grad_clip` configured `step` does it."""
+        _check_optimizer(optimizer)
+        share("max_norm", max_norm, math.inf)
         self._regime.unscale(optimizer)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         norm: Tensor = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
@@ -265,6 +272,10 @@ class Loop:
             raise LossNotFiniteError("library.loss-not-finite", step=self.steps)
         elif verdict == DIVERGED:
             self._notes.warn("library.loss-diverges", step=self.steps - self.steps % 1000)
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    of_kind("optimizer", optimizer, torch.optim.Optimizer, "torch.optim.Optimizer")
 
 
 def _explain(loss: Any, error: Exception) -> None:

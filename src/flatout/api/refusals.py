@@ -12,7 +12,9 @@ FlatoutError
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from flatout.base.errors import FlatoutError, UsageError
@@ -45,6 +47,17 @@ def whole_number(argument: str, value: Any, least: int = 0) -> int:
     if value < least:
         raise ArgumentValueError("error.argument-least", argument=argument, value=value, least=least)
     return value
+
+
+def path_of(argument: str, value: Any) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise ArgumentTypeError("error.argument-type", argument=argument, wanted="str, Path", found=type(value).__name__)
+    return Path(value)
+
+
+def of_kind(argument: str, value: Any, kind: type, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise ArgumentTypeError("error.argument-type", argument=argument, wanted=wanted, found=type(value).__name__)
 
 
 def share(argument: str, value: Any, most: float = 1.0) -> float:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -59,8 +60,8 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     limits = {
         "budget_s": seconds_of(asked["budget"]),
         "steps_planned": asked["steps_planned"],
-        "only": [_known(name) for name in asked["only"]],
-        "skip": [_known(name) for name in asked["skip"]],
+        "only": _all_known(asked["only"]),
+        "skip": _all_known(asked["skip"]),
         "allow": _class(asked["allow"]),
     }
     asked["batch_wanted"] = batch_flags.wanted(asked)
@@ -101,6 +102,11 @@ def seconds_of(text: str) -> float:
     if match is None or float(match[1]) <= 0:
         raise UsageError("error.budget", value=text)
     return float(match[1]) * UNITS[match[2]]
+
+
+def _all_known(given: Sequence[str]) -> list[str]:
+    """Given several times, or several at once with commas between them."""
+    return [_known(name.strip()) for names in given for name in names.split(",") if name.strip()]
 
 
 def _known(name: str) -> str:

@@ -49,6 +49,7 @@ TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
+SHORT = 0.9  # of the lower ceiling
 HURRY_S = 150.0  # a budget below this is for what gives most
 
 
@@ -108,6 +109,8 @@ class Course:
         self._child: Values | None = None  # restart knobs of the living child
         self._hot: dict[Mode, list[float]] = {}
         self._starts: list[float] = []
+        self._built_again: list[float] = []  # what turning back to something compiled took, the first time among it
+        self._plain_s = 0.0  # a segment of the plain script
         self._scale = 1.0
         self._rebuild_s: float | None = None
 
@@ -203,6 +206,10 @@ class Course:
                 self._rebuild_s = result.build_s
         else:
             self._hot.setdefault(mode, []).append(plain)
+            if result.build_s > 0:
+                self._built_again.append(result.build_s)
+            if mode is Mode.REAL and not values:
+                self._plain_s = plain
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -234,12 +241,23 @@ class Course:
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
-        again = 0 if self.stage in ("each", "final") else sum(not self.is_exact(knob) for knob in self.whole)
+        asked = self.stage in ("each", "final") or (self.stage == "input" and self._falls_short())
+        again = 0 if asked else sum(not self.is_exact(knob) for knob in self.whole)
         return last + matching + looking + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)
+
+    def _falls_short(self) -> bool:
+        """Far from what both sides could do: then what may close the gap comes before leaving out what is kept."""
+        ceilings = self.ceilings
+        known = [rate for rate in (ceilings.with_copy, ceilings.supply) if isinstance(rate, float)]
+        return isinstance(ceilings.real, float) and bool(known) and ceilings.real < SHORT * min(known)
 
     def final_s(self, restarts: bool) -> float:
         fresh = (FINAL_PAIRS + 1) * self.start_s + FINAL_PAIRS / 2 * self.standing_build_s if restarts else 0.0
-        return 2 * FINAL_PAIRS * self.hot_s() + fresh
+        again = sorted(self._built_again)[:-1][-RECENT:]
+        turning = sum(again) / len(again) if again and self.standing_build_s and not restarts else 0.0
+        tuned = self.hot_s()
+        plain = tuned if self.in_a_hurry else max(tuned, self._plain_s)  # in a hurry some seconds over are the smaller evil
+        return FINAL_PAIRS * (tuned + plain + turning) + fresh
 
     def left_s(self) -> float:
         return self.plan.budget_s - self.spent_s - self.reserve_s
