@@ -11,6 +11,7 @@ from flatout.machine import cards
 from flatout.machine.deep_look import Arithmetic, DeepLook
 from flatout.measure import bound, deep
 from flatout.measure.attribution import read_story
+from flatout.measure.bound import Bottleneck, with_roofline
 from flatout.measure.ceilings import at_rated_peak, ceilings, rated, undisturbed
 from flatout.report import run_deep
 from flatout.report.terminal import Group, show
@@ -111,6 +112,25 @@ def test_the_roofline_where_the_bytes_take_longer():
     found = ceilings(DeepLook(arithmetic=done), 8.0, 32.0, 0.02, H200)
     assert found.memory_limited is True
     assert found.roofline == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("by", "moved_s", "computed_s", "wanted"),
+    [
+        ("compute", 0.012, 0.001, "memory"),
+        ("compute", 0.012, 0.009, "compute"),  # near both roofs
+        ("compute", 0.004, 0.001, "compute"),  # far from either
+        ("launch", 0.012, 0.001, "launch"),
+    ],
+)
+def test_a_busy_device_that_moves_bytes_is_bound_by_its_memory(by, moved_s, computed_s, wanted):
+    """The deep look alone knows the bytes; `moved_s` and `computed_s` at the rated peaks, of a step of 20 ms."""
+    flops = H200.bf16_tflops * 1e12 * computed_s
+    done = Arithmetic(flops=flops, by_dtype={"bfloat16": flops}, bytes_estimated=H200.bandwidth_gb_s * 1e9 * moved_s)
+    found = with_roofline(Bottleneck(by=by, evidence={"busy": 0.9}), ceilings(DeepLook(arithmetic=done), 8.0, 32.0, 0.02, H200))
+    assert found.by == wanted
+    assert found.evidence["busy"] == 0.9
+    assert ("roofline" in found.evidence) is (wanted == "memory")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ are in it, so alone it proves nothing. Whether an earlier step is done proves no
 | copy | the same for copies to the device |
 | compute | the device had work in mid-step, or the host spends half of its time waiting for it; and it is busy enough |
 | launch | the device had run dry in at least `STARVED` of the looks, and the host's own work is the largest part |
-| memory | never from these witnesses: it takes the bytes moved, which only the deep look knows |
+| memory | compute, and the deep look says that at the rated peaks the bytes take far longer than the arithmetic |
 | unknown | too few steps, no device, or witnesses that do not fit together |
 """
 
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from flatout.base.records import Struct, field
 from flatout.knobs.model import Bound
+from flatout.machine.deep_look import Ceilings
 from flatout.machine.run_look import DeviceLook
 
 UNKNOWN = "unknown"
@@ -32,6 +33,10 @@ CLEAR = 0.5  # without a device's word
 STARVED = 0.5
 WAITS = 0.5  # the host waits for the device: then the device is what takes the time
 BUSY, FULL = 0.6, 0.9
+NEAR_ROOF, PLAINLY = (
+    0.4,
+    3.0,
+)  # of the rated bandwidth, by all the bytes of a step; and how much more than of the rated arithmetic
 
 # One-off work: it is over after the first steps and says nothing of the loop.
 HOST_WORK = ("forward", "backward", "optimizer", "unexplained")
@@ -55,6 +60,17 @@ def judge(phases: Mapping[str, float], device: DeviceLook, steps: int) -> Bottle
     heard = {name: value for name, value in (("starved", starved), ("busy", busy)) if value is not None}
     evidence = {name: round(value, 3) for name, value in {**shares, **heard}.items()}
     return Bottleneck(by=_verdict(shares, starved, busy, hidden), evidence=evidence)
+
+
+def with_roofline(found: Bottleneck, ceilings: Ceilings) -> Bottleneck:
+    """What the deep look adds: whether a busy device computes or moves bytes. These are an upper estimate, so it must be plain."""
+    mfu, roofline = ceilings.mfu, ceilings.roofline
+    if found.by != Bound.COMPUTE or not isinstance(mfu, float) or not isinstance(roofline, float):
+        return found
+    if ceilings.memory_limited is not True or roofline < NEAR_ROOF or roofline < PLAINLY * mfu:
+        return found
+    told = {"mfu": round(mfu, 3), "roofline": round(roofline, 3)}
+    return Bottleneck(by=str(Bound.MEMORY), evidence={**found.evidence, **told})
 
 
 def _verdict(shares: dict[str, float], starved: float | None, busy: float | None, hidden: bool) -> str:

@@ -10,6 +10,7 @@ from flatout.machine.model import Interpreter, Machine
 from flatout.machine.run_look import LoaderUse, OutOfMemory
 from flatout.measure import knob_use
 from flatout.measure.attribution import Attribution, attribute
+from flatout.measure.bound import with_roofline
 from flatout.measure.ceilings import ceilings, undisturbed
 from flatout.measure.fitting import fitting_batch, next_command
 from flatout.measure.gpu_state import compare
@@ -19,6 +20,8 @@ from flatout.measure.model import Note, Summary, TorchBuild
 def summarise(finished: Finished, machine: Machine) -> Summary:
     told = attribute(finished.journals, finished.wall_s)
     killed = -finished.returncode if finished.returncode < 0 else None
+    deep = _deep(told, machine) if finished.deep else None
+    bottleneck = told.bottleneck if deep is None else with_roofline(told.bottleneck, deep.ceilings)
     return Summary(
         run_id=finished.run_id,
         command=finished.command,
@@ -37,8 +40,8 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         machine=_with_python(machine, told.python),
         notes=[*_ending_notes(finished.returncode), *told.notes, *(_unused_gpu(told.torch, machine) if told.steps else [])],
         loaders=told.loaders,
-        bound_by=told.bottleneck.by,
-        bound_evidence=told.bottleneck.evidence,
+        bound_by=bottleneck.by,
+        bound_evidence=bottleneck.evidence,
         tokens_per_s=told.tokens_per_s,
         device=told.device,
         losses=told.losses,
@@ -47,7 +50,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         out_of_memory=_with_way_out(told.out_of_memory, finished.command, told.loaders),
         device_mix=told.device_mix,
         knobs=knob_use.uses(finished.settings, finished.journals),
-        deep=_deep(told, machine) if finished.deep else None,
+        deep=deep,
     )
 
 

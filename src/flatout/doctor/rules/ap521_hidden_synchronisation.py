@@ -45,7 +45,7 @@ def _hurts(run: RunLook) -> bool | None:
         return device.lag.starved / device.lag.samples >= DRY_SHARE
     if device.busy is not None:
         return device.busy.share < BUSY_SHARE
-    return False if run.bound_by == "compute" else None
+    return False if run.bound_by in ("compute", "memory") else None
 
 
 def _fix(worst: BlockingRead, steps: int) -> list[Fix]:
