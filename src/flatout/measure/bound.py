@@ -33,10 +33,7 @@ CLEAR = 0.5  # without a device's word
 STARVED = 0.5
 WAITS = 0.5  # the host waits for the device: then the device is what takes the time
 BUSY, FULL = 0.6, 0.9
-NEAR_ROOF, PLAINLY = (
-    0.4,
-    3.0,
-)  # of the rated bandwidth, by all the bytes of a step; and how much more than of the rated arithmetic
+NEAR_ROOF, PLAINLY = 0.4, 3.0  # of the rated bandwidth; and how much more than of the rated arithmetic
 
 # One-off work: it is over after the first steps and says nothing of the loop.
 HOST_WORK = ("forward", "backward", "optimizer", "unexplained")
@@ -63,7 +60,7 @@ def judge(phases: Mapping[str, float], device: DeviceLook, steps: int) -> Bottle
 
 
 def with_roofline(found: Bottleneck, ceilings: Ceilings) -> Bottleneck:
-    """What the deep look adds: whether a busy device computes or moves bytes. These are an upper estimate, so it must be plain."""
+    """Whether a busy device computes or moves bytes, by the deep look. The bytes are an upper estimate, so it must be plain."""
     mfu, roofline = ceilings.mfu, ceilings.roofline
     if found.by != Bound.COMPUTE or not isinstance(mfu, float) or not isinstance(roofline, float):
         return found

@@ -19,12 +19,9 @@ def _measured(facts: Facts) -> Finding | None:
     """Only where computing takes the time: a loop that waits for something else gains nothing, or becomes slower."""
     run = facts.application.run
     regime = run.device.regime
-    if (
-        regime is None
-        or run.bound_by not in ("compute", "memory")
-        or regime.autocast is not False
-        or known(regime.dtype) != "float32"
-    ):
+    if regime is None or run.bound_by not in ("compute", "memory"):
+        return None
+    if regime.autocast is not False or known(regime.dtype) != "float32":
         return None
     number = known(regime.capability) or capability(facts)
     if number is None or not at_least(number, TENSOR_CORES_SINCE) or not tensor_cores(facts):
