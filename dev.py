@@ -7,6 +7,7 @@
     python3 dev.py test --lowest          the front's tests on the oldest dependencies that pyproject.toml allows
     python3 dev.py test -- -k words       what follows -- goes to pytest
     python3 dev.py test --thorough        the few that take long and rarely tell anything new
+    python3 dev.py lint                   linters and types alone
     python3 dev.py prepare --torch 2.4.1  only the environments, all that are named at the same time
 
 Environments are kept beside this file (.venv*); nothing is installed again while nothing has changed.
@@ -168,6 +169,16 @@ def files_with(mark: str) -> tuple[str, ...]:
     return tuple(str(file) for file in files if f"mark.{mark}" in file.read_text(encoding="utf-8"))
 
 
+def lint() -> Path:
+    python = main_environment().prepare().python
+    say("ruff")
+    run(python, "-m", "ruff", "check", ".")
+    run(python, "-m", "ruff", "format", "--check", ".")
+    say("mypy --strict")
+    run(python, "-m", "mypy")
+    return python
+
+
 def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> None:
     if torch:
         python = other_torch(torch).prepare().python
@@ -179,12 +190,7 @@ def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> N
         say("the front's tests on the oldest dependencies")
         run(python, "-m", "pytest", "-q", "tests/front", *pytest_arguments)
         return
-    python = main_environment().prepare().python
-    say("ruff")
-    run(python, "-m", "ruff", "check", ".")
-    run(python, "-m", "ruff", "format", "--check", ".")
-    say("mypy --strict")
-    run(python, "-m", "mypy")
+    python = lint()
     say("pytest (the walls are among the tests)")
     run_tests(python, *pytest_arguments)
 
@@ -200,6 +206,7 @@ def main() -> None:
     testing.add_argument("--lowest", action="store_true", help="the front's tests on the oldest dependencies")
     testing.add_argument("--thorough", action="store_true", help="only those that take long and rarely tell anything new")
     testing.add_argument("pytest_arguments", nargs="*", metavar="PYTEST ARGUMENTS", help="after --")
+    commands.add_parser("lint", help="linters and types alone")
     preparing = commands.add_parser("prepare", help="the environments of the tests, side by side")
     preparing.add_argument("--torch", metavar="VERSION", help="also that of this torch")
     preparing.add_argument("--lowest", action="store_true", help="also that of the oldest dependencies")
@@ -208,6 +215,8 @@ def main() -> None:
     began = time.monotonic()
     if arguments.command == "demo":
         demo()
+    elif arguments.command == "lint":
+        lint()
     elif arguments.command == "prepare":
         prepare(arguments.torch, arguments.lowest, not arguments.without_main)
     else:
