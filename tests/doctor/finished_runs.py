@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.doctor import after_run
 from flatout.machine.model import Gpu, HostMemory, Interpreter, Machine, Processor, System
 from flatout.machine.run_look import (
@@ -39,6 +39,10 @@ MACHINE = Machine(
     cuda="13.0",
     gpus=[Gpu(index=0, name="NVIDIA H200", capability="9.0", memory_total_bytes=140 * GIB, memory_free_bytes=139 * GIB)],
 )
+
+WINDOWS = replace(MACHINE, system=System(name="Windows"), driver="580.97")
+SPILLED = DeviceMemory(total_bytes=24 * GIB, peak_bytes=26 * GIB, peak_reserved_bytes=28 * GIB)
+WELL_FILLED = DeviceMemory(total_bytes=24 * GIB, peak_bytes=19 * GIB, peak_reserved_bytes=21 * GIB)
 
 PLAIN = Regime(autocast=False, tf32=False, dtype="float32", compiled=False, device="cuda:0", capability="9.0")
 MIXED = Regime(autocast=True, tf32=True, dtype="float32", compiled=False, device="cuda:0", capability="9.0")
@@ -152,6 +156,7 @@ PLANTED = {
     ),
     "host-swapping": finished(host=HostStrain(swapped_in_bytes=4 * GIB, swapped_out_bytes=5 * GIB)),
     "allocator-retries": finished(looks(0.02, 0.98, memory=DeviceMemory(retries=40, peak_bytes=22 * GIB))),
+    "sysmem-fallback": finished(looks(0.02, 0.98, memory=SPILLED), machine=WINDOWS),
     "out-of-memory": finished(out_of_memory=OOM, steps=12),
     "device-mismatch": finished(device_mix=MIX, steps=0),
 }
@@ -187,6 +192,8 @@ HEALTHY = {
         points=[(step, 1.0) for step in range(40)], not_finite=1, not_finite_from=NO_REASON)),
     "a noisy loss": finished(losses=curve(*(1.0 + (step * 7919 % 13) / 13 for step in range(60)))),
     "full load at the power limit": finished(gpus=[throttled("SW_POWER_CAP", 60)]),
+    "more than the card has, and no Windows that would lend it": finished(looks(0.02, 0.98, memory=SPILLED)),
+    "a card that is well filled": finished(looks(0.02, 0.98, memory=WELL_FILLED), machine=WINDOWS),
     "a hot moment": finished(gpus=[throttled("HW_THERMAL_SLOWDOWN", 2)]),
     "another card is hot": finished(gpus=[throttled("HW_THERMAL_SLOWDOWN", 50, used=False)]),
     "a little queueing": finished(looks(0.02, 0.98, cores=CoreUse(span_s=10.0, running_s=8.0, queueing_s=0.3))),

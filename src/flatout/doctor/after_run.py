@@ -14,7 +14,7 @@ from flatout.measure.model import Summary
 # Rules that judge what a run has measured; the others judge a machine, and `flatout doctor` asks it anew.
 STOPPED = ("AP503", "AP508", "AP509", "AP511")  # why a run could not go on
 ALWAYS = ("AP513", "AP526")
-TIMED = ("AP504", "AP512", "AP514", "AP517", "AP518", "AP521", "AP522", "AP523", "AP524", "AP525", "AP527")
+TIMED = ("AP504", "AP510", "AP512", "AP514", "AP517", "AP518", "AP521", "AP522", "AP523", "AP524", "AP525", "AP527")
 
 # What is wrong with a script comes before what is slow in it.
 DEFECTS = ("AP512",)

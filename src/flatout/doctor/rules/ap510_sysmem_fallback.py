@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout.base.records import Missing
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.seen import HELD_BACK, SLOW_CAUSES, events, gib, gpus, known, symptom, windows_driver
 from flatout.machine.model import Facts, Gpu
@@ -22,10 +23,23 @@ def check(facts: Facts) -> Finding | None:
         return _found(facts, None, certain=windows_driver(facts) or known(facts.system.name) is None)
     if not windows_driver(facts) or not able:
         return None
+    held = _held_by_run(facts)
+    if held is not None:
+        used, total = held
+        return _found(facts, None, held, certain=used > total)
     full = next((gpu for gpu in gpus(facts) if _full(gpu)), None)
     if full:
-        return _found(facts, full, certain=False)
+        total = known(full.memory_total_bytes) or 0
+        return _found(facts, full.name, (total - (known(full.memory_free_bytes) or 0), total), certain=False)
     return _found(facts, None, certain=False) if slower and not _otherwise_slow(facts) else None
+
+
+def _held_by_run(facts: Facts) -> tuple[int, int] | None:
+    """What a run's allocator held at most, and the card: more than there is lies elsewhere."""
+    memory = facts.application.run.device.memory
+    used = known(memory.peak_reserved_bytes) if memory is not None else None
+    total = known(memory.total_bytes) if memory is not None else None
+    return (used, total) if used and total and used >= FULL * total else None
 
 
 def _otherwise_slow(facts: Facts) -> bool:
@@ -40,10 +54,10 @@ def _full(gpu: Gpu) -> bool:
     return bool(total) and free is not None and at_work and gpu.driver_model != "TCC" and 1 - free / (total or 1) >= FULL
 
 
-def _found(facts: Facts, gpu: Gpu | None, *, certain: bool) -> Finding:
+def _found(facts: Facts, gpu: str | Missing | None, held: tuple[int, int] | None = None, *, certain: bool) -> Finding:
     wsl = facts.system.wsl is True
     steps = [Fix(text="smaller"), Fix(text="cap"), Fix(text="policy-wsl" if wsl else "policy")]
-    used = (known(gpu.memory_total_bytes) or 0) - (known(gpu.memory_free_bytes) or 0) if gpu else None
+    used, total = held or (None, None)
     return RULE.found(
         *steps,
         Fix(text="watch"),
@@ -51,9 +65,9 @@ def _found(facts: Facts, gpu: Gpu | None, *, certain: bool) -> Finding:
         certain=certain,
         system="WSL" if wsl else "Windows",
         driver=facts.driver.version,
-        gpu=gpu.name if gpu else None,
+        gpu=gpu,
         used_gib=gib(used),
-        total_gib=gib(known(gpu.memory_total_bytes)) if gpu else None,
+        total_gib=gib(total),
     )
 
 
