@@ -33,6 +33,7 @@ from flatout.measure.attribution import attribute
 
 AGENT = Path(INJECT).parent
 COMPILES = torch_version() >= (2, 3)  # before, Dynamo has no callbacks, and 2.0 cannot on Python 3.11
+TRIES = 4
 NAMES = [name for name in SCENES if COMPILES or name != "compiles"]
 
 
@@ -48,12 +49,16 @@ class Stage:
     def __init__(self, zygote):
         self.observed = zygote.observed
         self.plain = cache(lambda name: zygote.plain(SCENES[name]))
-        self.reached = cache(lambda name: zygote.observed(SCENES[name]).reached)
+        self._reached = {}
 
     def scene_of(self, point):
-        for name in NAMES:
-            if point in self.reached(name):
-                return name
+        """What is looked at now and then is met by chance where the machine is busy: then the scenes are played again."""
+        for again in range(TRIES):
+            for name in NAMES:
+                if name not in self._reached or again:
+                    self._reached[name] = self._reached.get(name, set()) | self.observed(SCENES[name]).reached
+                if point in self._reached[name]:
+                    return name
         if not COMPILES and "compil" in point:
             pytest.skip("torch before 2.3 does not come by it")
         raise AssertionError(f"no scene comes by {point}")
@@ -116,10 +121,13 @@ def test_a_fault_never_reaches_the_script(point, stage):
 def fault_alone(point, stage):
     cause = BROUGHT_ABOUT_BY.get(point)
     name = stage.scene_of(cause or point)
-    seen = stage.observed(SCENES[name], [point, *filter(None, [cause])])
-    assert point in seen.reached, point
-    assert seen.told == stage.plain(name), point
-    attribute(journals.read(seen.journals), 1.0)
+    for _ in range(TRIES):
+        seen = stage.observed(SCENES[name], [point, *filter(None, [cause])])
+        assert seen.told == stage.plain(name), point
+        attribute(journals.read(seen.journals), 1.0)
+        if point in seen.reached:
+            return
+    raise AssertionError(f"{point} was not reached")
 
 
 @pytest.mark.parametrize("nth", [1, pytest.param(2, marks=pytest.mark.thorough), 5])

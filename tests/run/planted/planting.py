@@ -26,7 +26,9 @@ ATTRIBUTES = {"tape:Tape.note": ("Tape", "note")}
 IN_A_HURRY = {
     "tape": {"SECOND": 2_000_000, "MOST_LINES": 8},
     "hand": {"MOST_ACCOUNTS": 2},
-    "observe.resting": {"FIRST_LOOK": 0, "FEWEST_STEPS": 2, "REST": 10_000_000, "NEXT_TO_NOTHING": 1.0, "LITTLE": 1.0},
+    # Awake for some steps, and then asleep whatever there is to tell: neither is left to how busy the machine is.
+    "observe.resting": {"FIRST_LOOK": 0, "FEWEST_STEPS": 24, "REST": 10_000_000, "MOST_REST": 10_000_000}
+    | {"NEXT_TO_NOTHING": 1.0, "LITTLE": 1.0},
     "observe.glances": {"LOOK": 0, "FEWEST_STEPS": 2, "MOST_GLANCES": 1, "LEAST_GLANCES": 1},
 }
 
