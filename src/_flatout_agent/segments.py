@@ -186,6 +186,8 @@ class SegmentsCourse(TrialCourse):
         if self._asked:
             self._books.begin(driver.scene.device_type, tidy=segment.get("batch") is not None)
         self._asked = True
+        driver.scene.compilations.open = True
+        driver.scene.compilations.batch = segment.get("batch")
         compiling = driver.tape.clock.totals[COMPILE]
         self._began = perf_counter_ns()
         self._outcomes = driver.board.set(segment["knobs"])

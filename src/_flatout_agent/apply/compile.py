@@ -10,6 +10,7 @@ import shutil
 import sys
 from typing import Any
 
+from _flatout_agent.apply.compilations import Key, Tally
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
 from _flatout_agent.apply.model import Knob, Outcome, Scene, already, applied, refused
 from _flatout_agent.apply.outputs import changed_tensors
@@ -99,7 +100,8 @@ class Compile(Knob):
         self._torch: Any = None
         self._worn: list[tuple[Outfit, CompileLayer]] = []
         self._limits: dict[str, Any] = {}
-        self._before: dict[str, int] = {}
+        self._before: Tally | None = None
+        self._key: Key = ()
         self._handles: list[Any] = []
         self._scene: Scene | None = None
         self._wants_cuda_graphs = False
@@ -123,11 +125,12 @@ class Compile(Knob):
             self._wants_cuda_graphs = True
             self._handles = [optimizer.register_step_post_hook(steps.stepped) for optimizer in scene.optimizers]
         self._raise_limits()
-        self._before = counts()
+        self._key = scene.compilations.begin(torch, mode, scene.beside)
+        self._before = Tally()
         for root in scene.roots:
             outfit = scene.wardrobe.outfit(root)
             options = {"mode": mode} if self.backend == "inductor" else {}
-            compiled = torch.compile(outfit.base.forward, backend=self.backend, **options)
+            compiled = scene.compilations.function(torch, outfit.base.forward, self.backend, options)
             layer = CompileLayer(torch, compiled, steps)
             self._worn.append((outfit, layer))
             outfit.wear(layer)
@@ -168,9 +171,18 @@ class Compile(Knob):
 
             for name, value in self._limits.items():
                 setattr(config, name, value)
+        # What a script compiled itself would be lost with ours.
         if self._worn and self._scene is not None and not self._scene.compiled_seen:
-            # The next variant begins with an empty cache; what a script compiled itself would be lost as well.
-            self._torch._dynamo.reset()
+            sound = not any(layer.fault for _, layer in self._worn)
+            self._scene.compilations.leave(self._torch, self._key, self._counted(), sound)
+
+    def _counted(self) -> dict[str, int]:
+        """Of this variant, before it was taken off the last time and since."""
+        assert self._before is not None
+        assert self._scene is not None
+        known = self._scene.compilations.counted(self._key)
+        since = Tally().since(self._before, known=bool(known))
+        return {name: value + known.get(name, 0) for name, value in since.items()}
 
     def proof(self) -> Outcome:
         layers = [layer for _, layer in self._worn]
@@ -181,7 +193,7 @@ class Compile(Knob):
         if not calls:
             bypassed = sum(layer.bypassed for layer in layers)
             return refused("hooks-on-root" if bypassed else "not-called-yet")
-        seen = {name: max(0, value - self._before.get(name, 0)) for name, value in counts().items()}
+        seen = self._counted()
         if not seen["graphs"]:
             return refused("nothing-captured", **seen)
         if self._wants_cuda_graphs:
@@ -199,22 +211,6 @@ class Compile(Knob):
 
 def has_hooks(module: Any) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
-
-
-def counts() -> dict[str, int]:
-    """Dynamo's own counters, since the process began."""
-    from torch._dynamo import convert_frame
-    from torch._dynamo.utils import counters
-
-    variants = list(getattr(convert_frame, "FRAME_COMPILE_COUNTER", {}).values())
-    return {
-        "graphs": int(counters["stats"].get("unique_graphs", 0)),
-        "graph_breaks": int(sum(counters["graph_break"].values())),
-        "recompiles": sum(variants) - len(variants),
-        "most_variants": max(variants, default=0),
-        "limit_hits": int(sum(value for key, value in counters["frames"].items() if "limit" in str(key))),
-        "cuda_graph_skips": int(counters["inductor"].get("cudagraph_skips", 0)),
-    }
 
 
 def recorded_cuda_graphs(torch: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import ref
 
+from _flatout_agent.apply.compilations import Compilations
 from _flatout_agent.apply.dressing import Wardrobe
 from _flatout_agent.apply.handover import Handover
 from _flatout_agent.apply.moving import Mover
@@ -73,6 +74,8 @@ class Scene:
         self.wardrobe = Wardrobe(torch)
         self.handover = Handover(torch)
         self.mover = Mover(torch)
+        self.compilations = Compilations()
+        self.beside: dict[str, Any] = {}  # what is wanted of all knobs, for those that go by others
         self.on_tensors: list[Patches] = []  # of knobs that change methods of tensors, beside the mover's
         self._roots: list[ref[Any]] = []
         self._optimizers: list[ref[Any]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from _flatout_agent.apply.compilations import APART, TOLD_APART
 from _flatout_agent.apply.model import Knob, Outcome, Scene, refused
 from _flatout_agent.guard import fault
 
@@ -51,6 +52,7 @@ class Switchboard:
         for name in sorted(self._on, key=_place, reverse=True):
             if name not in unchanged:
                 self._take_off(name)
+        self.scene.beside = goal
         outcomes = {}
         for name in sorted(goal, key=_place):
             outcomes[name] = self._prove(name) if name in unchanged else self._put_on(name, goal[name])
@@ -75,6 +77,7 @@ class Switchboard:
         """Everything as in the script."""
         for name in sorted(self._on, key=_place, reverse=True):
             self._take_off(name)
+        self.scene.compilations.close(self.scene.torch)
 
     def _put_on(self, name: str, value: Any) -> Outcome:
         kind = self._kinds.get(name)
@@ -115,4 +118,4 @@ def _place(name: str) -> int:
 
 
 def _touch_graphs(goal: dict[str, Any], on: dict[str, Any]) -> bool:
-    return any(goal.get(name) != on.get(name) for name in ("channels_last", "precision", "checkpointing", "tf32"))
+    return any(goal.get(name) != on.get(name) for name in (*APART, *TOLD_APART))
