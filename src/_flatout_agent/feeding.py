@@ -44,6 +44,7 @@ class Feed:
         self.epoch_turned = False  # … one that is trained from
         self.on_turn: Callable[[], None] = _nothing  # before the script hears of it
         self.endless = False  # an epoch of what is trained on does not end
+        self.hides_turns = False  # an epoch ends and the next begins, as far as the loader is concerned: the script is not told
         self.on_going_on: Callable[[], None] = _nothing  # before an epoch gets longer than it is
         self._prepared: set[int] = set()
 
@@ -76,7 +77,10 @@ class Feed:
         if length is not None and done > length and not self._goes_on(iterator._dataset):
             self._yields.pop(key, None)
             self._note_turn(iterator)
-            raise StopIteration
+            if not self._turns_behind_the_script(iterator):
+                raise StopIteration
+            self._begin_again(iterator)
+            return self._take(iterator, original)
         if self._replay.mode:
             batch = self._replay.give(iterator)
             if batch is not None:
@@ -103,6 +107,19 @@ class Feed:
             return False
         self.on_going_on()
         return True
+
+    def _turns_behind_the_script(self, iterator: Any) -> bool:
+        """Not where the script's own iterator has workers: those end with it."""
+        own = hasattr(iterator, "_workers") or not hasattr(iterator, "_sampler_iter")
+        return self.hides_turns and not own and self._trained_from(iterator)
+
+    def _begin_again(self, iterator: Any) -> None:
+        """What the loader does where an epoch ends and the next begins, under the iterator that the script holds."""
+        self.on_going_on()
+        self._handover.epoch_over(iterator)
+        self._prepared.discard(id(iterator))
+        iterator._sampler_iter = iter(iterator._index_sampler)
+        iterator._num_yielded = 0
 
     def _note_turn(self, iterator: Any) -> None:
         if not self.turned:

@@ -41,6 +41,14 @@ class Patches:
             if vars(owner).get(name, _ABSENT) is before:
                 setattr(owner, name, value)
 
+    def put_over(self) -> None:
+        """The same, over whatever is there by now: what was underneath may have been laid aside meanwhile."""
+        for index, (owner, name, _, value) in enumerate(self._places):
+            now = vars(owner).get(name, _ABSENT)
+            if now is not value:
+                self._places[index] = (owner, name, now, value)
+                setattr(owner, name, value)
+
     def rest(self) -> None:
         """Lifted for longer: `put_back` does nothing until `wake`."""
         self.lift()

@@ -193,6 +193,7 @@ class SegmentsCourse(TrialCourse):
         self._outcomes = driver.board.set(segment["knobs"])
         self._build = compiling
         self._feed.supply = Supply(segment) if segment["mode"] == SUPPLY else None
+        self._feed.hides_turns = self._endless and bool(segment.get("epochs"))
         self._feed.endless = self._endless and not segment.get("epochs") and not segment.get("through_epoch")
         self._replay.mode = segment["mode"] if segment["mode"] not in ("real", SUPPLY) else ""
         if self._replay.mode == DEVICE:

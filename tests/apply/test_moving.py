@@ -4,7 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from _flatout_agent.apply.model import Scene
 from _flatout_agent.apply.moving import Mover
+from _flatout_agent.apply.non_blocking import NonBlocking
+from _flatout_agent.patch import Patches
 
 
 class FakeMover(Mover):
@@ -73,3 +76,37 @@ def test_put_on_and_off_leaves_the_methods_as_they_were():
     mover.put_back()
     mover.leave("non_blocking")
     assert (vars(torch.Tensor).get("to"), vars(torch.Tensor).get("cuda")) == before
+
+
+def test_it_comes_back_after_a_compilation_where_the_observer_underneath_rests_by_then():
+    """While Dynamo compiles all wrappers are off. The observer may have been told to rest while ours lay over it."""
+    observer, plain = Patches(), torch.Tensor.to
+    observer.put(torch.Tensor, "to", lambda tensor, *args, **kwargs: plain(tensor, *args, **kwargs))
+    scene = Scene(torch, "cpu")
+    try:
+        scene.mover.join("non_blocking")
+        ours = vars(torch.Tensor)["to"]
+        observer.rest()
+        assert vars(torch.Tensor)["to"] is ours
+        for _ in range(2):
+            scene.lift()
+            observer.lift()
+            assert torch.Tensor.to is plain
+            observer.put_back()
+            scene.put_back()
+            assert vars(torch.Tensor)["to"] is ours
+    finally:
+        scene.mover.leave("non_blocking")
+        observer.take_off()
+    assert "to" not in vars(torch.Tensor)
+
+
+def test_what_stays_on_is_proved_anew():
+    knob = NonBlocking()
+    knob._scene = scene = Scene(torch, "cuda")
+    scene.mover.made_non_blocking = 5
+    assert knob.proof().status == "applied"
+    knob.stays_on()
+    assert knob.proof().code == "no-pinned-batch-was-moved"
+    scene.mover.made_non_blocking = 6
+    assert knob.proof().status == "applied"

@@ -390,3 +390,27 @@ def test_flat_out_is_said_only_where_a_gain_worth_having_is_ruled_out(upper, end
 def test_a_script_that_reads_its_loss_every_step_still_has_a_busy_device(starved, waited, busy):
     phases = {"forward": 1 - waited, "device_wait": waited}
     assert SegmentResult(id=1, status=Status.OK, took_s=1.0, phases=phases, starved=starved).busy == pytest.approx(busy)
+
+
+def test_graphs_relieve_a_loop_that_its_workers_hold_up_only_when_it_has_become_fast():
+    """On kept batches the device is always busy, and plain it is beside its workers, too: it shows when the rest was won."""
+    machine = Machine(
+        batch=64, prepare=40, cores=15, launch=18, device=100, bf16=0.3, compiled=0.75, compiled_launch=0.9, contention=1.6
+    )
+    end, segments, _ = search(machine, plan(budget_s=210.0, timed_s=0.5, skip=["cudnn_benchmark"]))
+    tried = [s for s in segments if s.knobs.get("compile") == "reduce-overhead" and s.mode is Mode.REAL and s.stage == "input"]
+    assert tried
+    assert end.profile["compile"] == "reduce-overhead"
+    assert machine.rate(end.profile) > 0.95 * machine.optimum(plan(offers=[o for o in OFFERS if not o.restart]))
+
+
+def test_a_script_without_a_whole_epoch_is_not_started_again_and_again_for_one():
+    machine = Machine(prepare=60, cores=16, epoch_steps=300, script_s=5.0)
+    wanted = plan(budget_s=400.0, offers=[*OFFERS, PERSISTENT], epoch_steps=300)
+    end, segments, results = search(machine, wanted)
+    over_epochs = [(s, r) for s, r in zip(segments, results, strict=True) if s.epochs]
+    assert any(result.status is Status.ENDED for _, result in over_epochs)
+    assert len([1 for _, result in over_epochs if result.status is Status.ENDED]) == 1
+    (found,) = (d for d in end.decisions if d.knob == "persistent_workers")
+    assert found.code == "refused"
+    assert "the script ends before a whole epoch can be timed" in sentence(found)

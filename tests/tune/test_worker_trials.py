@@ -77,3 +77,23 @@ def test_workers_come_and_go_and_are_the_same_when_they_come_back(trials, tmp_pa
         pids.append({pid for pid in (tmp_path / "pids").read_text().split() if pid.isdecimal()})
     assert rates[4, Mode.SUPPLY] > 1.2 * rates[None, Mode.REAL]  # beside other tests two and four may be much alike
     assert len(pids[3] & pids[5]) >= 4, "they waited, and were not started anew"
+
+
+def test_epochs_turn_behind_a_script_that_has_one(script, tmp_path, monkeypatch):
+    """Workers that stay show where epochs turn. A script with a single short epoch is not started again for that."""
+    monkeypatch.chdir(tmp_path)
+    once = TRAIN.replace("while True:", "for epoch in range(1):")
+    assert once != TRAIN
+    command = [sys.executable, str(script(once))]
+    knobs = {"workers": "2"}
+    seen = []
+    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+        for number, more in enumerate([{}, {"persistent_workers": "on"}, {"persistent_workers": "on"}, {}], 1):
+            settings = {"warm_steps": 2, "timed_s": 0.25, "timed_steps": 8, "stage": "input", "trying": [], "restart": False}
+            result = trials.carry_out(Segment(id=number, knobs={**knobs, **more}, mode=Mode.REAL, epochs=2, **settings))
+            assert result.status is Status.OK, result
+            assert result.steps == 80
+            if more:
+                assert result.outcomes["persistent_workers"].state is OutcomeState.APPLIED, result.outcomes
+            seen.append(result.rate)
+    assert min(seen[1:3]) > max(seen[0], seen[3]), "starting workers at every turn costs time"

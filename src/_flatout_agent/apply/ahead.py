@@ -88,6 +88,11 @@ class Ahead:
         self.stopping = True
         self._tell_if_drained()
 
+    def forget(self, iterator: Any) -> None:
+        """Its epoch is over: what waits is the end of it, which the script is not to hear of."""
+        self._waiting.pop(id(iterator), None)
+        self._tell_if_drained()
+
     def _tell_if_drained(self) -> None:
         if self.stopping and not self._waiting:
             self._drained()

@@ -31,6 +31,10 @@ class CopyKnob(Knob):
             if not self._scene.mover.users:
                 self._scene.handover.hand_batches_to(None)
 
+    def stays_on(self) -> None:
+        if self._scene is not None:
+            self._before = self._count(self._scene.mover)
+
     def proof(self) -> Outcome:
         if self._scene is None:
             return refused("not-put-on")

@@ -83,6 +83,15 @@ class Handover:
         line.begin()
         return iterator
 
+    def epoch_over(self, iterator: Any) -> None:
+        """As if the script had dropped this iterator: what serves it ends, or waits for the next epoch."""
+        if self._ahead is not None:
+            self._ahead.forget(iterator)
+        line = self._lines.pop(id(iterator), None)
+        if line is not None:
+            line.abandoned()
+        self._tell_busy()
+
     # --- what the knobs call -------------------------------------------------------------------------------------
 
     def control(self, loader: Any) -> Control:

@@ -108,7 +108,7 @@ class Scene:
     def put_back(self) -> None:
         self.mover.put_back()
         for patches in self.on_tensors:
-            patches.put_back()
+            patches.put_over()
 
     def shapes(self) -> list[str]:
         """Of the batches that the training loaders gave while they were watched."""
@@ -144,6 +144,9 @@ class Knob:
 
     def proof(self) -> Outcome:
         raise NotImplementedError
+
+    def stays_on(self) -> None:
+        """Into the next trial: what proves it there must be seen there."""
 
     def numerics(self, scene: Scene) -> str:
         return TOLERANCE

@@ -59,7 +59,7 @@ class Mover:
 
     def put_back(self) -> None:
         if self._patches is not None:
-            self._patches.put_back()
+            self._patches.put_over()  # the observer that was underneath may rest now
 
     def leave(self, name: str) -> None:
         self.users.discard(name)

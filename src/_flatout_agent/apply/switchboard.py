@@ -55,7 +55,7 @@ class Switchboard:
         self.scene.beside = goal
         outcomes = {}
         for name in sorted(goal, key=_place):
-            outcomes[name] = self._prove(name) if name in unchanged else self._put_on(name, goal[name])
+            outcomes[name] = self._keep_on(name) if name in unchanged else self._put_on(name, goal[name])
         return outcomes
 
     def put_on_again(self, names: tuple[str, ...]) -> None:
@@ -93,6 +93,11 @@ class Switchboard:
             self._on[name] = (value, knob)
         else:
             self._quietly_take_off(name, knob)
+        return outcome
+
+    def _keep_on(self, name: str) -> Outcome:
+        outcome = self._prove(name)
+        self._on[name][1].stays_on()
         return outcome
 
     def _take_off(self, name: str) -> None:

@@ -62,7 +62,7 @@ def all_at_once(course: Course) -> Steps[None]:
     """The usual ones in one comparison: beside busy workers segments are long, and one after the other would take the whole
     budget. Graphs are among them: host and device both have too much to do, and what relieves one of them shows little alone.
     Where they do not win together, each has its own turn; where they do, each is left out once if there is time."""
-    offers = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values] + _graphs(course)
+    offers = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values] + _payable_graphs(course)
     offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
     if len(offers) > 1:
         course.stage = "compute"
@@ -75,16 +75,19 @@ def all_at_once(course: Course) -> Steps[None]:
                     course.decisions.pop((offer.knob, offer.values[0]), None)
 
 
-def _graphs(course: Course) -> list[Offer]:
+def _payable_graphs(course: Course) -> list[Offer]:
     """Compile with graphs, where it is offered and can be paid."""
     found = []
-    for offer in course.offers():
-        value = next((value for value in offer.values if value in GRAPHS), None)
-        if is_compute(offer) and offer.builds and value is not None and not _beyond_repair(course, offer, value):
-            needs = course.cost_s(FEWEST_SEGMENTS, 0, build_guess_s(course, offer), course.judging)
-            if course.left_s() >= needs:
-                found.append(replace(offer, values=[value]))
+    for offer in graphs_offered(course):
+        needs = course.cost_s(FEWEST_SEGMENTS, 0, build_guess_s(course, offer), course.judging)
+        if not _beyond_repair(course, offer, offer.values[0]) and course.left_s() >= needs:
+            found.append(offer)
     return found
+
+
+def graphs_offered(course: Course) -> list[Offer]:
+    building = [offer for offer in course.offers() if is_compute(offer) and offer.builds]
+    return [replace(offer, values=[value]) for offer in building for value in offer.values if value in GRAPHS]
 
 
 def _restarts_are_cheap(course: Course) -> bool:

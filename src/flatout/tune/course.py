@@ -109,7 +109,8 @@ class Course:
         self._child: Values | None = None  # restart knobs of the living child
         self._hot: dict[Mode, list[float]] = {}
         self._starts: list[float] = []
-        self._built_again: list[float] = []  # what turning back to something compiled took, the first time among it
+        self._built: set[tuple[tuple[str, str], ...]] = set()  # what was compiled for in the living child
+        self._built_again: list[float] = []  # what turning back to something compiled took
         self._plain_s = 0.0  # a segment of the plain script
         self._scale = 1.0
         self._rebuild_s: float | None = None
@@ -131,6 +132,8 @@ class Course:
             restart = fresh or self._child is None or self._child != restart_values(self.plan, values)
             result = yield self._segment(values, mode, restart, shape)
             self._account(values, mode, restart, result)
+            if result.status is Status.ENDED and shape.epochs:
+                return replace(result, status=Status.REFUSED, code="too-few-epochs")
             if result.status is not Status.ENDED or self._enough(result, shape):
                 return result
             if restart:
@@ -200,16 +203,24 @@ class Course:
         if result.status is not Status.OK:
             return
         plain = result.took_s - result.build_s
+        self._note_build(values, restart, result.build_s)
         if restart:
             self._starts.append(max(0.0, plain - self.hot_s(mode)))
             if result.build_s > 0:
                 self._rebuild_s = result.build_s
         else:
             self._hot.setdefault(mode, []).append(plain)
-            if result.build_s > 0:
-                self._built_again.append(result.build_s)
             if mode is Mode.REAL and not values:
                 self._plain_s = plain
+
+    def _note_build(self, values: Values, restart: bool, build_s: float) -> None:
+        if restart:
+            self._built.clear()
+        if any(offer.builds and offer.knob in values for offer in self.plan.offers):
+            key = tuple(sorted(values.items()))
+            if key in self._built:
+                self._built_again.append(build_s)
+            self._built.add(key)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -253,7 +264,7 @@ class Course:
 
     def final_s(self, restarts: bool) -> float:
         fresh = (FINAL_PAIRS + 1) * self.start_s + FINAL_PAIRS / 2 * self.standing_build_s if restarts else 0.0
-        again = sorted(self._built_again)[:-1][-RECENT:]
+        again = self._built_again[-RECENT:]
         turning = sum(again) / len(again) if again and self.standing_build_s and not restarts else 0.0
         tuned = self.hot_s()
         plain = tuned if self.in_a_hurry else max(tuned, self._plain_s)  # in a hurry some seconds over are the smaller evil

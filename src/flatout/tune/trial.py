@@ -142,10 +142,11 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
     for arm in ("a", "b") if first_is_a else ("b", "a"):
         values = question.a if arm == "a" else question.b
         result = yield from course.ask(values, question.mode, shape=question.shape)
+        refused = result.status is Status.REFUSED and (arm == question.suspect.value or question.shape.epochs > 0)
+        if refused:
+            _refused(question, trial, result)
+            return None
         if result.fault or isinstance(result.rate, Missing):
-            if result.status is Status.REFUSED and arm == question.suspect.value:
-                _refused(question, trial, result)
-                return None
             yield from _after_fault(course, question, trial, arm, result)
             return None
         if arm == question.suspect.value and _note_unapplied(question, trial, result):
