@@ -99,7 +99,8 @@ def test_a_script_that_ends_in_the_switch_answers_nothing(tmp_path):
     course._mark, course._steps = object(), 12  # as after a timed segment
     (tmp_path / "segment.json").write_text('{"id": 2, "mode": "real", "knobs": {}, "warm_steps": 3}', encoding="ascii")
     clock = SimpleNamespace(totals=[0] * 12)
-    driver = SimpleNamespace(board=Board(), tape=SimpleNamespace(clock=clock))
+    scene = SimpleNamespace(compilations=SimpleNamespace())
+    driver = SimpleNamespace(board=Board(), tape=SimpleNamespace(clock=clock), scene=scene)
     with pytest.raises(SystemExit):
         course._ask(driver)
     course.finish(driver)

@@ -413,4 +413,4 @@ def test_a_script_without_a_whole_epoch_is_not_started_again_and_again_for_one()
     assert len([1 for _, result in over_epochs if result.status is Status.ENDED]) == 1
     (found,) = (d for d in end.decisions if d.knob == "persistent_workers")
     assert found.code == "refused"
-    assert "the script ends before a whole epoch can be timed" in sentence(found)
+    assert found.params["why"] == "too-few-epochs"
