@@ -284,6 +284,8 @@ def building_knobs(course: Course) -> Steps[None]:
     """Compile: late, once, and only where a training is long enough to give back what it costs."""
     for offer in [offer for offer in course.offers() if is_compute(offer) and offer.builds]:
         course.stage = "build"
+        if course.in_a_hurry and offer.knob in course.whole:
+            continue  # the other mode would cost as much again as all that is still to be tried
         values = sorted(offer.values, key=lambda value: (value in GRAPHS) != _launches_count(course))
         for index, value in enumerate(values):
             course.pending = LOOK_SEGMENTS * (len(values) - index)

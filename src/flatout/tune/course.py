@@ -259,7 +259,8 @@ class Course:
     def _falls_short(self) -> bool:
         """Far from what both sides could do: then what may close the gap comes before leaving out what is kept."""
         ceilings = self.ceilings
-        known = [rate for rate in (ceilings.with_copy, ceilings.supply) if isinstance(rate, float)]
+        supply = ceilings.supply if self.most_supply is not None else None  # else more workers may give more
+        known = [rate for rate in (ceilings.with_copy, supply) if isinstance(rate, float)]
         return isinstance(ceilings.real, float) and bool(known) and ceilings.real < SHORT * min(known)
 
     def final_s(self, restarts: bool) -> float:

@@ -112,10 +112,12 @@ def drop_each_once(course: Course) -> Steps[None]:
 
 
 def _where_it_shows(course: Course, offer: Offer) -> Mode:
-    """A loop that runs at its floor gains what the floor gains: on kept batches that is seen sooner."""
+    """A loop that runs at its floor gains what the floor gains: on kept batches that is seen sooner. One that waits for data
+    which more workers might give shows nothing of what it computes with."""
     replayed = is_compute(offer) or offer.knob in COPYING
     at_floor = not waits(course.ceilings.real, course.ceilings.with_copy, AT_FLOOR)
-    return course.compute_mode if replayed and at_floor else Mode.REAL
+    starved = not course.contended and course.most_supply is None and course.supply_tells
+    return course.compute_mode if replayed and (at_floor or starved) else Mode.REAL
 
 
 def _plainly_needed(course: Course, knob: str) -> bool:
