@@ -204,8 +204,9 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     began = SystemClock().monotonic()
     ready = trials.look()
     # Starting the script is part of the search; but a slow start must not take all of its time.
-    wanted = limits["budget_s"]
-    limits["budget_s"] = max(wanted / 2, MARGIN * wanted - (SystemClock().monotonic() - began))
+    wanted, looked = limits["budget_s"], SystemClock().monotonic() - began
+    limits["budget_s"] = max(wanted / 2, MARGIN * wanted - looked)
+    limits["looked_s"] = looked
     if ready is None:
         log = str(place / "trials.log")
         screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))

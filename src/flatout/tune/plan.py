@@ -63,7 +63,7 @@ def make(
     batch_line: BatchLine | None = None,
     **limits: Any,
 ) -> Plan:
-    """`limits` are the user's: budget_s, steps_planned, only, skip, allow."""
+    """`limits` are the user's: budget_s, steps_planned, only, skip, allow; and looked_s, which the first child took."""
     on_gpu = ready.get("device") == "cuda"
     by_name = {knob.name: knob for knob in KNOBS}
     tried = ON_A_GPU if on_gpu else ON_A_CPU
