@@ -106,6 +106,7 @@ class SegmentsCourse(TrialCourse):
             "shapes": driver.scene.shapes(),
             "samples": max((samples_of(loader) for loader in driver.scene.loaders), default=0),
             "memory_limit": self._books.limit(driver.scene.device_type, self._fraction),
+            "memory_capped": self._books.is_capped(driver.scene.device_type, self._fraction),
             "autocast": driver.scene.autocast_seen,
             "compiled": driver.scene.compiled_seen,
             **_first_loader(driver.scene.loaders),

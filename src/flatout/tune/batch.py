@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from flatout.base.records import Missing, Struct
 from flatout.tune.model import BatchGoal, BatchProbe
 
-NEAR = 0.03  # of the largest size: closer is not worth a child
+NEAR = 0.03  # of the largest size: closer is not worth a child …
+NEAR_HOT = 0.012  # … but a segment of four steps
 PLATEAU = 0.02  # a doubling that gives less has reached it
 GRAIN = 8  # sizes from GRAINED on are whole multiples, as tensor cores like them
 GRAINED = 160
@@ -24,6 +25,7 @@ class BatchPolicy(Struct, frozen=True, kw_only=True):
     largest: int
     memory_limit: int | None
     headroom: float
+    near: float = NEAR
 
     @property
     def memory_goal(self) -> float | None:
@@ -50,7 +52,8 @@ def next_size(probes: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:
         return None
     if (below := _for_the_slope(safe, unsafe, policy)) is not None:
         return below
-    size = _towards_the_end(safe, unsafe, policy)
+    near = policy.near if all(probe.ran for probe in probes) else max(policy.near, NEAR)  # what dies costs a child
+    size = _towards_the_end(safe, unsafe, policy, near)
     known = {probe.size for probe in probes}
     return size if size is not None and size not in known and size > safe[-1].size else None
 
@@ -63,19 +66,19 @@ def _for_the_slope(safe: Sequence[BatchProbe], unsafe: int | None, policy: Batch
     return only.size // 2 if 2 * only.peak > goal else None
 
 
-def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: BatchPolicy) -> int | None:
+def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: BatchPolicy, near: float) -> int | None:
     low = safe[-1].size
     end = predicted_end(safe, policy)
     if unsafe is None:
         size = min(2 * low, policy.largest)
         if end is not None and end < size:
             size = _grained(end)
-        return size if size > low * (1 + NEAR) or size == policy.largest else None
-    if unsafe <= low * (1 + NEAR) or unsafe - low <= 1:
+        return size if size > low * (1 + near) or size == policy.largest else None
+    if unsafe <= low * (1 + near) or unsafe - low <= 1:
         return None
     if end is not None and end < unsafe:
         # The line has seen both sides of the end: where it says that this is it, it is.
-        return _grained(end) if end > low * (1 + NEAR) else None
+        return _grained(end) if end > low * (1 + near) else None
     return _grained((low + unsafe) // 2)
 
 

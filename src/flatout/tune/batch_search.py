@@ -11,6 +11,7 @@ from flatout.base.records import Missing, replace
 from flatout.measure.statistics import Answer, Comparison
 from flatout.measure.time_to_loss import Learned, TimeToLoss
 from flatout.tune.batch import (
+    NEAR_HOT,
     BatchPolicy,
     chosen,
     is_safe,
@@ -69,7 +70,7 @@ def batch_size(course: Course) -> Steps[None]:
     )
     before, kept = course.batch, course.whole.get("batch_size")
     _tell(course, policy, [])
-    probes = yield from _hot_probes(course, policy)
+    probes = yield from _hot_probes(course, replace(policy, near=NEAR_HOT))
     if probes is None:
         probes = yield from _probe_all(course, offer, policy)
     if probes:
