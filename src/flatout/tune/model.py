@@ -241,6 +241,7 @@ class BatchStory(Struct, frozen=True, kw_only=True):
     probes: list[BatchProbe]
     proved: BatchProbe | None = None  # in the real loop, by the script's own argument
     epoch_seen: bool = False  # with an epoch's end in it
+    road: str = "command"  # or "configuration": `flag` is a key's path there, and so is `rate_flag`
     flag: str = ""
     rate_rule: str = "keep"
     rate_flag: str = ""

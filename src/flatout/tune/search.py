@@ -215,6 +215,7 @@ def _batch(course: Course, tuned: bool) -> BatchStory | None:
     return replace(
         course.batch,
         size=size,
+        road=line.road.value,
         flag=line.argument.flag,
         rate_rule=line.rule.value,
         rate_flag=line.rate.flag if line.rate is not None else "",

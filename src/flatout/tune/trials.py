@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.time_to_loss import LossCurve
-from flatout.tune.batch_line import BatchLine
+from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.curves import Curves
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
@@ -51,7 +51,7 @@ class Trials:
         self._sandbox = sandbox
         self._clock = clock
         self._log = log
-        self._curves = Curves(log.parent)
+        self._curves = Curves(log.parent, self._command)
         self._memory_fraction = memory_fraction
         self._scratch = Scratch(outside(sandbox.folders))
         self._place = self._scratch.path
@@ -68,7 +68,8 @@ class Trials:
         self._endless = True  # epochs do not end, unless a segment is about that
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.power: PowerMeter | None = None
-        self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known
+        self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known …
+        self.at_size: Callable[[BatchLine, int], list[str]] | None = None  # … where that stands in a file that it reads
         self._plain_per_step: float | None = None  # samples
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.said = ""  # the end of what a child printed that died
@@ -209,9 +210,13 @@ class Trials:
         return told
 
     def _command_for(self, values: Values) -> list[str]:
-        """The batch belongs to the script: it is asked for by the script's own argument."""
+        """The batch belongs to the script: it is asked for by the script's own argument, or by its configuration."""
         size = values.get("batch_size")
-        return self._command if size is None or self.batch is None else self.batch.command(self._command, int(size))
+        if size is None or self.batch is None:
+            return self._command
+        if self.batch.road is Road.CONFIGURATION and self.at_size is not None:
+            return self.at_size(self.batch, int(size))
+        return self.batch.command(self._command, int(size))
 
     def _with_batch(self, segment: Segment, result: SegmentResult, child: TrialChild) -> SegmentResult:
         """With what became of the batch size: seen in the loader, or in the samples of a step."""
