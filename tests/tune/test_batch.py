@@ -239,3 +239,22 @@ def test_the_largest_batch_alone_is_found_in_a_few_segments_of_a_few_steps():
     hot = [one for one in segments if one.batch is not None]
     assert all(one.warm_steps + one.timed_steps <= 4 and one.timed_s <= 0.1 for one in hot)
     assert decision.code == "batch-fits"
+
+
+def test_a_validation_that_takes_twice_the_batch_moves_the_answer_and_does_not_end_it():
+    """The loop fits to 300, an epoch's end to 150: probes in the loop cannot know that."""
+    machine = Machine(**MEASURED, memory_per_sample=1e6)
+    wanted = plan(
+        budget_s=300.0, batch=BatchGoal.FIT, batch_size=32, memory_limit=int(6e9), looked_s=3.0, batch_limit=300, **BATCH_ALONE
+    )
+    found, runner, results = Search(wanted), machine.runner(), []
+    while not isinstance(step := found.next(results), Finished):
+        dies = step.through_epoch and int(step.knobs["batch_size"]) > 150
+        results.append(SegmentResult(id=step.id, status=Status.OOM, took_s=3.0) if dies else runner.run(step))
+    assert 0.8 * 150 <= step.batch.size <= 150
+    assert step.batch.proved.size == step.batch.size
+
+
+def test_growing_does_not_look_for_the_last_sample_that_fits():
+    probes = explore(policy(goal=BatchGoal.GROW), lambda size: size * GIB / 100, limit=6 * GIB)
+    assert len([one for one in probes if one.size > 512]) <= 2, [one.size for one in probes]

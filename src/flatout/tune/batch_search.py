@@ -13,6 +13,7 @@ from flatout.measure.time_to_loss import Learned, TimeToLoss
 from flatout.tune.batch import (
     NEAR_HOT,
     BatchPolicy,
+    between,
     chosen,
     is_safe,
     larger_size,
@@ -49,7 +50,7 @@ from flatout.tune.recover import held
 from flatout.tune.schedule import Shape
 from flatout.tune.trial import Question, Trial
 
-PROOF_TRIES = 4
+PROOF_TRIES = 6
 MOST_PROBES = 24
 EFFECT = 0.1  # a step with so much more or less than the wanted samples did not have them
 GOES_WITHOUT = frozenset({Status.CRASH, Status.REFUSED, Status.EXIT})  # how a script says that it cannot have other batches
@@ -291,6 +292,7 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
     slope = memory_slope(sorted((p for p in probes if is_safe(p, policy)), key=lambda p: p.size))
     size: int | None = safe_size(best.size, policy, probes)
     held_up: BatchProbe | None = None
+    died: list[int] = []  # in the real loop, or took more than they may
     for _ in range(PROOF_TRIES):
         if size is None or size <= policy.start or (held_up is not None and size <= held_up.size):
             break
@@ -308,11 +310,14 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
         if is_safe(probe, policy):
             held_up = probe
             _tell(course, policy, probes, proved=probe, epoch_seen=result is not None and result.epoch_ended)
-            size = larger_size(probe, probes, policy, slope) if policy.goal is BatchGoal.FIT else None
+            size = None
+            if policy.goal is BatchGoal.FIT:
+                size = between(probe.size, died) if died else larger_size(probe, probes, policy, slope)
             slope = None  # once
         else:
             probes = [*probes, probe]
-            size = smaller_size(probe, policy, slope) if held_up is None else None
+            died.append(size)
+            size = smaller_size(probe, policy, slope, len(died)) if held_up is None else None
     else:
         size = None
     if held_up is None and size is not None and size > policy.start:  # the time was up first

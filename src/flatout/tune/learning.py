@@ -11,7 +11,7 @@ from flatout.tune.course import Course, Steps, give_up_s
 from flatout.tune.model import Values
 
 SEEDS = 3
-STEPS = 400  # of the plain training at most
+STEPS = 4000  # of the plain training at most: mostly the seconds end it
 SHARE = 1 / 12  # of the budget, for each of the curves at most
 LEAVING_S = 0.5  # of a child that has told its losses
 SHORTEST_S, LONGEST_S = 1.0, 20.0
