@@ -10,6 +10,8 @@ from typing import Any
 
 from _flatout_agent.apply.limits import free_memory
 
+BELOW_THE_CARD = 0.9
+
 
 class Books:
     """Counts from the start of the process until `begin` is called for the first time: what came before a knob counts too."""
@@ -50,6 +52,13 @@ class Books:
         free, total = cuda.mem_get_info()
         reach = free + cuda.memory_reserved()
         return int(min(reach, fraction * total)) if fraction is not None else int(reach)
+
+    def is_capped(self, device_type: str, fraction: float | None) -> bool:
+        """Whether the cap ends the memory well before the card does: then nobody else can take what it leaves."""
+        if device_type != "cuda" or fraction is None:
+            return False
+        free, total = self._torch.cuda.mem_get_info()
+        return bool(fraction * total < BELOW_THE_CARD * (free + self._torch.cuda.memory_reserved()))
 
 
 def peak_resident() -> int | None:

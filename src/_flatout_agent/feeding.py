@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, NoReturn
 
 from _flatout_agent.drive import Driver
 from _flatout_agent.replay import Replay
 from _flatout_agent.supply import Supply
+
+SOON = 8  # batches of a validation whose memory is asked for: they are all alike
 
 
 class Endless:
@@ -46,6 +48,8 @@ class Feed:
         self.endless = False  # an epoch of what is trained on does not end
         self.hides_turns = False  # an epoch ends and the next begins, as far as the loader is concerned: the script is not told
         self.on_going_on: Callable[[], None] = _nothing  # before an epoch gets longer than it is
+        self.cut = False  # the epoch of what is trained on ends now …
+        self.brief = False  # … and what is looked at after it ends soon
         self._prepared: set[int] = set()
 
     def iterator_began(self, iterator: int) -> None:
@@ -73,12 +77,17 @@ class Feed:
         if key not in self._prepared:
             self._prepare(iterator)
         done = self._yields[key] = self._yields.get(key, getattr(iterator, "_num_yielded", 0)) + 1
+        if self.brief and done > SOON and not self._trained_from(iterator):
+            self._end(iterator)
+        if self.cut and self._trained_from(iterator):
+            self.cut, self.brief = False, True
+            self._end(iterator)
         length = _length(iterator)
         if length is not None and done > length and not self._goes_on(iterator._dataset):
+            if not self._turns_behind_the_script(iterator):
+                self._end(iterator)
             self._yields.pop(key, None)
             self._note_turn(iterator)
-            if not self._turns_behind_the_script(iterator):
-                raise StopIteration
             self._begin_again(iterator)
             return self._take(iterator, original)
         if self._replay.mode:
@@ -94,6 +103,11 @@ class Feed:
         if not self._replay.mode:
             self._replay.keep(iterator, batch)
         return batch
+
+    def _end(self, iterator: Any) -> NoReturn:
+        self._yields.pop(id(iterator), None)
+        self._note_turn(iterator)
+        raise StopIteration
 
     def _prepare(self, iterator: Any) -> None:
         """Before its first batch is taken: later its sampler may be in other hands."""

@@ -29,6 +29,8 @@ PIN = "pin_memory"
 POLL_S = 0.002
 WINDOWS = 8
 ENOUGH = 0.6  # of what was to be timed
+WARMING = 0.5  # of what a segment may take: then it is timed, warm or not
+FEWEST_IN_A_HURRY = 2  # steps
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
 LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longer for it
 
@@ -104,6 +106,7 @@ class SegmentsCourse(TrialCourse):
             "shapes": driver.scene.shapes(),
             "samples": max((samples_of(loader) for loader in driver.scene.loaders), default=0),
             "memory_limit": self._books.limit(driver.scene.device_type, self._fraction),
+            "memory_capped": self._books.is_capped(driver.scene.device_type, self._fraction),
             "autocast": driver.scene.autocast_seen,
             "compiled": driver.scene.compiled_seen,
             **_first_loader(driver.scene.loaders),
@@ -144,7 +147,7 @@ class SegmentsCourse(TrialCourse):
             # Batches that lay ready before the switch came at no price: they warm nothing.
             if self._segment["mode"] != "real" or not driver.scene.handover.unsettled():
                 self._warm_left -= 1
-            if self._warm_left <= 0:
+            if self._warm_left <= 0 or self._over(now, WARMING):
                 self._start_timing(driver)
             return
         self._steps += 1
@@ -154,7 +157,7 @@ class SegmentsCourse(TrialCourse):
         elapsed = (now - self._mark.at) / 1e9
         if elapsed >= len(self._windows) * segment["timed_s"] / WINDOWS:
             self._windows.append([elapsed, self._steps])
-        if elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"] and self._seen_enough(now):
+        if self._timed_enough(elapsed, now) and self._seen_enough(now):
             self._answer(driver, "ok")
             self._ask(driver)
 
@@ -173,10 +176,23 @@ class SegmentsCourse(TrialCourse):
                     self._answer(driver, "ok")
                     self._ask(driver)
 
+    def _timed_enough(self, elapsed: float, now: int) -> bool:
+        segment = self._segment
+        wanted = elapsed >= segment["timed_s"] and self._steps >= segment["timed_steps"]
+        return wanted or (self._steps >= FEWEST_IN_A_HURRY and self._over(now))
+
+    def _over(self, now: int, share: float = 1.0) -> bool:
+        """Whether this share of the time that the segment may take has passed; most may take what they need."""
+        limit = self._segment.get("limit_s")
+        return limit is not None and (now - self._began) / 1e9 >= share * limit
+
     def _seen_enough(self, now: int) -> bool:
-        """A larger batch must get through what comes at the end of an epoch, too: its validation has batches of its own."""
-        waited = (now - self._began) / 1e9
-        return not self._segment.get("through_epoch") or self._epoch_ended or waited > LONGEST_EPOCH_S
+        """A larger batch must get through what comes at the end of an epoch, too: its validation has batches of its own. The
+        epoch is ended for it, because waiting for its end would take longer than all the rest."""
+        if not self._segment.get("through_epoch") or self._epoch_ended:
+            return True
+        self._feed.cut = True
+        return (now - self._began) / 1e9 > LONGEST_EPOCH_S
 
     def _ask(self, driver: Driver) -> None:
         # Before the next number is known: a script that ends in the switch must not answer with what the last segment timed.
@@ -205,7 +221,7 @@ class SegmentsCourse(TrialCourse):
         self._warm_left = max(1, segment["warm_steps"])
         self._turns_left = segment.get("epochs", 0)
         self._feed.epoch_turned = False
-        self._feed.turned = self._epoch_ended = False
+        self._feed.turned = self._feed.cut = self._feed.brief = self._epoch_ended = False
         self._retries = 0
 
     def _next_question(self, driver: Driver) -> dict[str, Any]:
@@ -233,10 +249,10 @@ class SegmentsCourse(TrialCourse):
     def _turning(self, driver: Driver) -> None:
         """An epoch ends in the middle of what is timed: what was timed so far may be enough."""
         segment = self._segment
-        if self._mark is None or segment["mode"] != "real" or segment.get("epochs") or segment.get("through_epoch"):
+        if self._mark is None or segment["mode"] != "real" or segment.get("epochs"):
             return
         elapsed = (perf_counter_ns() - self._mark.at) / 1e9
-        if elapsed >= ENOUGH * segment["timed_s"] and self._steps >= ENOUGH * segment["timed_steps"]:
+        if self._feed.brief or (elapsed >= ENOUGH * segment["timed_s"] and self._steps >= ENOUGH * segment["timed_steps"]):
             self._until_turn = timed(driver, self._mark, self._build, self._outcomes)
 
     def _answer(self, driver: Driver, status: str) -> None:

@@ -233,11 +233,15 @@ class Runner:
         rate = machine.rate(active, segment.mode) * math.exp(self.noise(segment, draw))
         step_s = size / rate
         steps = max(segment.timed_steps, math.ceil(segment.timed_s / step_s))
+        if segment.limit_s is not None:
+            steps = max(2, min(steps, int(segment.limit_s / step_s) - segment.warm_steps))
         if segment.epochs:
             steps = segment.epochs * machine.epoch_steps
             restarts = int(active.get("workers", "0")) and active.get("persistent_workers") != "on"
             step_s += machine.turn_s * restarts / machine.epoch_steps if restarts else 0.0
         whole = (segment.warm_steps + steps) * step_s
+        if segment.give_up_s is not None and took + build + whole > segment.give_up_s:
+            return SegmentResult(id=segment.id, status=Status.LATE, took_s=segment.give_up_s)
         status = Status.OK
         if self.age + whole > machine.script_s:
             status = Status.ENDED

@@ -195,3 +195,66 @@ def test_a_script_that_ends_too_soon_with_a_larger_batch_does_not_end_the_search
         results.append(SegmentResult(id=step.id, status=Status.ENDED, took_s=0.2) if ends else runner.run(step))
     assert step.ending is Ending.TUNED
     assert step.batch.size <= 64
+
+
+@pytest.mark.parametrize("goal", [BatchGoal.FIT, BatchGoal.GROW])
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("composes", [True, False])
+@pytest.mark.parametrize(("device", "start_s"), [(10, 1.0), (10, 8.0), (150, 3.0), (600, 8.0)])
+def test_the_budget_holds_and_no_size_is_kept_that_was_not_proved(goal, alone, composes, device, start_s):
+    """Steps from a hundredth of a second to one; a batch twice as large takes twice as long, and a child is dear."""
+    machine = Machine(launch=3, device=device, prepare=1.0, start_s=start_s, composes=composes)
+    for budget in (30.0, 60.0, 120.0):
+        wanted = plan(budget_s=budget, batch=goal, batch_size=32, memory_limit=int(6e9), looked_s=start_s,
+                      timed_s=0.5, **(BATCH_ALONE if alone else {}))  # fmt: skip
+        end, segments, results = search(machine, wanted)
+        assert sum(result.took_s for result in results) <= 1.15 * budget, (budget, len(segments))
+        if "batch_size" in end.profile:
+            assert end.batch.proved.size == end.batch.size == int(end.profile["batch_size"])
+            assert machine.peak(end.profile) <= 0.92 * machine.memory_limit
+        else:
+            assert end.batch is None or end.batch.size == 32
+    assert "batch_size" in end.profile or goal is BatchGoal.GROW or device == 600, "two minutes are enough for a proof"
+
+
+def test_a_child_that_does_not_come_up_in_time_is_given_up_and_nothing_is_kept():
+    machine = Machine(**MEASURED, start_s=1.0)
+    wanted = plan(budget_s=30.0, batch=BatchGoal.FIT, batch_size=32, memory_limit=int(6e9), looked_s=1.0, **BATCH_ALONE)
+    found, runner, results = Search(wanted), machine.runner(), []
+    while not isinstance(step := found.next(results), Finished):
+        if step.through_epoch:
+            machine.start_s = 200.0
+        results.append(runner.run(step))
+    assert results[-1].status is Status.LATE
+    assert sum(result.took_s for result in results) <= 1.15 * 30
+    assert (step.profile, step.batch.size, step.batch.proved) == ({}, 32, None)
+    assert next(d for d in step.decisions if d.knob == "batch_size").code == "no-time"
+
+
+def test_the_largest_batch_alone_is_found_in_a_few_segments_of_a_few_steps():
+    """What is timed before and for the answer: each segment is a second of somebody's patience."""
+    _, segments, _, decision = kept(Machine(**MEASURED), BatchGoal.FIT, **BATCH_ALONE)
+    first_proof = next(index for index, one in enumerate(segments) if one.through_epoch)
+    assert first_proof <= 9, [one.batch for one in segments[:first_proof]]
+    hot = [one for one in segments if one.batch is not None]
+    assert all(one.warm_steps + one.timed_steps <= 4 and one.timed_s <= 0.1 for one in hot)
+    assert decision.code == "batch-fits"
+
+
+def test_a_validation_that_takes_twice_the_batch_moves_the_answer_and_does_not_end_it():
+    """The loop fits to 300, an epoch's end to 150: probes in the loop cannot know that."""
+    machine = Machine(**MEASURED, memory_per_sample=1e6)
+    wanted = plan(
+        budget_s=300.0, batch=BatchGoal.FIT, batch_size=32, memory_limit=int(6e9), looked_s=3.0, batch_limit=300, **BATCH_ALONE
+    )
+    found, runner, results = Search(wanted), machine.runner(), []
+    while not isinstance(step := found.next(results), Finished):
+        dies = step.through_epoch and int(step.knobs["batch_size"]) > 150
+        results.append(SegmentResult(id=step.id, status=Status.OOM, took_s=3.0) if dies else runner.run(step))
+    assert 0.8 * 150 <= step.batch.size <= 150
+    assert step.batch.proved.size == step.batch.size
+
+
+def test_growing_does_not_look_for_the_last_sample_that_fits():
+    probes = explore(policy(goal=BatchGoal.GROW), lambda size: size * GIB / 100, limit=6 * GIB)
+    assert len([one for one in probes if one.size > 512]) <= 2, [one.size for one in probes]

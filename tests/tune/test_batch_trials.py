@@ -100,6 +100,53 @@ def test_sizes_in_a_running_child_by_the_argument_and_beyond_the_end(trials):
     assert too_much.status is Status.OOM
 
 
+LONG = """
+import time, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    net = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    data = TensorDataset(torch.randn(400_000, 8))
+    validation = DataLoader(TensorDataset(torch.randn(100_000, 8)), batch_size=4)
+    loader = DataLoader(data, batch_size=4, shuffle=True, num_workers={workers}, persistent_workers={workers} > 0)
+    for epoch in range(3):
+        for (x,) in loader:
+            loss = net(x).square().mean()
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+        print("seen", sum(1 for (x,) in validation if net(x) is not None), flush=True)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_of_minutes_is_ended_for_the_proof_and_its_validation_is_gone_through(workers, script, tmp_path):
+    """A hundred thousand steps an epoch: waiting for its end would take longer than any budget."""
+    command = [sys.executable, str(script(LONG.format(workers=workers)))]
+    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+        trials.look()
+        proof = trials.carry_out(segment(1, mode=Mode.REAL, through_epoch=True))
+        assert (proof.status, proof.epoch_ended) == (Status.OK, True)
+        assert proof.steps >= 5
+        assert proof.took_s < 20
+        again = trials.carry_out(segment(2, mode=Mode.REAL))
+        assert again.status is Status.OK, "the next epoch is as it was"
+        assert not again.epoch_ended
+    assert (tmp_path / "log").read_text(encoding="utf-8").split() == ["seen", "8"]
+
+
+def test_a_segment_that_may_take_so_long_and_no_longer(trials):
+    trials.look()
+    brief = trials.carry_out(segment(1, mode=Mode.REAL, timed_s=60.0, timed_steps=10**6, limit_s=0.5))
+    assert brief.status is Status.OK
+    assert brief.steps >= 2
+    assert brief.took_s < 10
+    late = trials.carry_out(segment(2, {"batch_size": "40"}, Mode.REAL, restart=True, timed_s=60.0, give_up_s=0.2))
+    assert (late.status, late.fault) == (Status.LATE, False)
+    assert late.took_s < 10
+    assert trials.carry_out(segment(3)).status is Status.OK, "a new child, as after any end"
+
+
 @pytest.mark.thorough
 def test_a_curve_over_seconds_and_an_argument_without_effect(trials):
     curve = trials.timed_curve({"batch_size": "40"}, 4000, 0, 0.3)

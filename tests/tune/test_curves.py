@@ -4,28 +4,36 @@ import math
 
 from flatout.tune.curves import NAME, Curves
 
+MINE = ["python", "train.py"]
+
 
 def test_what_was_trained_is_found_again(tmp_path):
-    first = Curves(tmp_path)
+    first = Curves(tmp_path, MINE)
     assert first.find({}, 60, 0) is None
     first.keep({}, 60, 0, [2.0, 1.5])
     first.keep({"precision": "bf16", "workers": "4"}, 60, 1000, [2.0, math.inf])
-    again = Curves(tmp_path)
+    again = Curves(tmp_path, MINE)
     assert again.find({}, 60, 0) == [2.0, 1.5]
     assert again.find({"workers": "4", "precision": "bf16"}, 60, 1000) == [2.0, math.inf]
     for other in (({}, 60, 1000), ({}, 30, 0), ({"precision": "bf16"}, 60, 1000)):
         assert again.find(*other) is None
 
 
+def test_another_command_is_another_training(tmp_path):
+    Curves(tmp_path, [*MINE, "--config", "old.yaml"]).keep({}, 60, 0, [2.0])
+    assert Curves(tmp_path, [*MINE, "--config", "new.yaml"]).find({}, 60, 0) is None
+    assert Curves(tmp_path, [*MINE, "--config", "old.yaml"]).find({}, 60, 0) == [2.0]
+
+
 def test_a_line_cut_short_costs_itself_alone(tmp_path):
-    Curves(tmp_path).keep({}, 60, 0, [2.0])
+    Curves(tmp_path, MINE).keep({}, 60, 0, [2.0])
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes() + b'{"knobs": {}, "ste')
-    Curves(tmp_path).keep({}, 60, 1000, [3.0])
+    Curves(tmp_path, MINE).keep({}, 60, 1000, [3.0])
     path.write_bytes(path.read_bytes() + b"\xff\x00\n[]\n")
-    read = Curves(tmp_path)
+    read = Curves(tmp_path, MINE)
     assert (read.find({}, 60, 0), read.find({}, 60, 1000)) == ([2.0], [3.0])
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
-    Curves(tmp_path / "nowhere").keep({}, 60, 0, [2.0])
+    Curves(tmp_path / "nowhere", MINE).keep({}, 60, 0, [2.0])

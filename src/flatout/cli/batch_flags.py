@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing, Struct, replace
@@ -39,6 +40,14 @@ class Wanted(Struct, kw_only=True):
     rate: Argument | Missing = Missing("not-asked")
 
 
+class Keys(Protocol):
+    """A configuration whose keys can be changed."""
+
+    source: Path
+
+    def as_argument(self, key: str) -> Argument | Missing: ...
+
+
 def batch_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for add in reversed(OPTIONS):
         command = add(command)
@@ -67,7 +76,9 @@ def _one_of(kind: type[Kind], name: str, error: str) -> Kind:
         raise UsageError(error, value=name) from problem
 
 
-def look_for_arguments(wish: Wanted, line: Sequence[str], sandbox: Sandbox, environ: Mapping[str, str]) -> None:
+def look_for_arguments(
+    wish: Wanted, line: Sequence[str], sandbox: Sandbox, environ: Mapping[str, str], keys: Keys | None = None
+) -> None:
     """Before the first child: a script that takes `--help` for a reason to train writes into the sandbox, and is ended."""
     from flatout.launch import own_argument
     from flatout.launch.own_argument import BATCH, RATE, Searched
@@ -79,6 +90,8 @@ def look_for_arguments(wish: Wanted, line: Sequence[str], sandbox: Sandbox, envi
     # Neither behind an overlay nor allowed to write where it likes: then it is not even asked for its help.
     ask_help = help_text if sandbox.ready or not sandbox.folders else None
     words = list(line[1:])
+    if keys is not None and _in_configuration(wish, words, keys):
+        return
     wish.batch = own_argument.find(Searched(words=words, names=BATCH, asked=wish.batch_arg, ask_help=ask_help))
     if isinstance(wish.batch, Missing):
         raise UsageError("error.no-batch-argument")
@@ -86,6 +99,26 @@ def look_for_arguments(wish: Wanted, line: Sequence[str], sandbox: Sandbox, envi
         wish.rate = own_argument.find(Searched(words=words, names=RATE, asked=wish.rate_arg, ask_help=ask_help))
         if isinstance(wish.rate, Missing):
             raise UsageError("error.no-rate-argument", rule=wish.rule.value)
+
+
+def _in_configuration(wish: Wanted, words: list[str], keys: Keys) -> bool:
+    """A key of the configuration comes before an argument that nobody gave: the file is what is to be optimised."""
+    from flatout.launch import own_argument
+    from flatout.launch.own_argument import BATCH, Searched
+    from flatout.tune.batch_line import RateRule
+
+    said = own_argument.find(Searched(words=words, names=BATCH))
+    if wish.batch_arg is not None or (not isinstance(said, Missing) and said.given):
+        return False  # whoever says it on the command line means it, and the file would not be heard
+    batch = keys.as_argument("batch_size")
+    if isinstance(batch, Missing):
+        return False
+    if wish.rule is not RateRule.KEEP:
+        wish.rate = keys.as_argument("lr")
+        if isinstance(wish.rate, Missing):
+            raise UsageError("config-error.no-rate", rule=wish.rule.value, path=str(keys.source))
+    wish.batch = batch
+    return True
 
 
 def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +144,7 @@ def with_command(end: Finished, line: Sequence[str]) -> Finished:
 
 def sentences(story: BatchStory | None, words: Words) -> list[str]:
     """What was found about the batch, each figure with its limit."""
-    if story is None or not story.arguments:
+    if story is None or story.size == story.own:
         return []
     said = [_limits(story, words)] if story.proved is not None else []
     if story.rate_after:
@@ -125,7 +158,9 @@ def sentences(story: BatchStory | None, words: Words) -> list[str]:
         shown = {name: "?" if value is None else f"{value:.2f}" for name, value in figures.items()}
         seconds = {"plain": f"{learned.plain_s or 0:.1f} s", "changed": f"{learned.changed_s or 0:.1f} s"}
         said.append(words("tune.batch-learned", pairs=learned.pairs, **shown, **seconds))
-    return [*said, words("tune.batch-command", command=shlex.join(story.command[1:]))]
+    if story.command:
+        said.append(words("tune.batch-command", command=shlex.join(story.command[1:])))
+    return said
 
 
 def _limits(story: BatchStory, words: Words) -> str:

@@ -15,12 +15,15 @@ from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
 from flatout.base.words import Words
+from flatout.cli import batch_flags
 from flatout.knobs.model import Numerics
 from flatout.launch import interpreter, target
+from flatout.launch.own_argument import Argument
 from flatout.launch.sandbox import Sandbox, folders_of
 from flatout.measure.parity import Verdict
 from flatout.report import tune_config as report
 from flatout.tune import config_change, config_estimate, config_explore, config_file, config_find, config_ground, config_measure
+from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.config_change import Applied
 from flatout.tune.config_measure import PLACEHOLDER
 from flatout.tune.config_model import ConfigOutcome, Explored, How, State, Verification, Wish
@@ -51,6 +54,8 @@ class ConfigTask:
         self.source = self.configuration.path
         self.own = config_find.own_keys(self.configuration, _pairs(asked["key"]))
         self._script = list(script)
+        self._kept = contextlib.ExitStack()
+        self._sizes: dict[int, Path] = {}
         self._explore = [config_explore.asked(text) for text in asked["explore"]]
         if script:
             self._check_placeholder(script)
@@ -74,6 +79,35 @@ class ConfigTask:
     @property
     def exploring(self) -> bool:
         return bool(self._explore)
+
+    # -- another batch size ------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> ConfigTask:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
+
+    def as_argument(self, key: str) -> Argument | Missing:
+        """A key of the file as what the batch, or its learning rate, is changed by; missing where it has no plain number."""
+        found = config_find.find(self.configuration, key, self.own)
+        value = config_change.value_text(found.entry, self.configuration) if found.entry is not None else None
+        if (
+            found.entry is None
+            or not value
+            or config_change.words_for(found.key, _like(value), found.entry, self.configuration) is None
+        ):
+            return Missing("no-such-key")
+        flag = ".".join(found.path)
+        return Argument(flag=flag, names=(flag,), value=value, source=Road.CONFIGURATION.value)
+
+    def at_size(self, line: BatchLine, size: int) -> list[str]:
+        """The command with a configuration for this batch size, which lies beside the original until the search has ended."""
+        if size not in self._sizes:
+            text = self._applied(config_measure.sized(line, size), _nothing).text
+            self._sizes[size] = self._kept.enter_context(self._beside(self.source.parent, text))
+        python, _ = interpreter.choose(self.asked["python"], os.environ)
+        return target.command_line(python, self.command(self._sizes[size]))
 
     # -- without a command ---------------------------------------------------------------------------------------
 
@@ -125,6 +159,8 @@ class ConfigTask:
         if good:
             config_file.write(self.configuration, self.target, applied.text)
         rest = config_measure.remaining(end.profile, applied.changes) if good else dict(end.profile)
+        if end.batch is not None and end.batch.road == Road.CONFIGURATION:
+            rest.pop("batch_size", None)  # a profile has no word for it: the file does, or nobody
         outcome = ConfigOutcome(
             source=str(self.source),
             target=str(self.target) if good else Missing("not-written"),
@@ -135,6 +171,8 @@ class ConfigTask:
             search=end,
         )
         self._tell(outcome, place)
+        for sentence in batch_flags.sentences(end.batch, self.words) if good else []:
+            screen.say(sentence)
         if rest:
             # The gain that was measured is that of the whole, and part of the whole stands in the file now.
             whole = end if rest == end.profile else records.replace(end, speedup=APART, lower=APART, upper=APART)
@@ -175,7 +213,7 @@ class ConfigTask:
     @contextlib.contextmanager
     def _with_its_batch(self, wishes: Sequence[Wish]) -> Iterator[Path]:
         """What the new file's losses can be compared with: the old one, and with the new batch size if that changed."""
-        batch = [wish for wish in wishes if wish.key == "batch_size"]
+        batch = [wish for wish in wishes if wish.key in ("batch_size", "lr")]
         if not batch:
             yield self.source
             return
@@ -261,6 +299,10 @@ class ConfigTask:
 
 def _pairs(written: Sequence[str]) -> dict[str, str]:
     return {name.strip(): path.strip() for name, _, path in (text.partition("=") for text in written)}
+
+
+def _like(value: str) -> int | str:
+    return int(value) if value.isdecimal() else value
 
 
 def _last_line(text: str) -> str:

@@ -68,12 +68,13 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     path, _ = interpreter.choose(asked["python"], os.environ)
     line = target.command_line(path, task.command() if task else script)
     place = _place(asked["resume"], line)
-    asked["conclude"] = task.conclude if task else _conclude
+    asked["task"], asked["conclude"] = task, task.conclude if task else _conclude
     again = go_on_with(words_typed(context), script, place)
 
     def work() -> int:
-        exploring = task is not None and task.exploring
-        return task.explore(place) if task and exploring else _in_sandbox(line, place, limits, asked, screen)
+        with task or contextlib.nullcontext():
+            exploring = task is not None and task.exploring
+            return task.explore(place) if task and exploring else _in_sandbox(line, place, limits, asked, screen)
 
     sys.exit(unharmed(work, place, again, screen.words, screen.say))
 
@@ -185,7 +186,7 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
         if not asked["no_sandbox"]:
             screen.say(screen.words("tune-watched.begun" if watched else "tune.sandbox", folders=folders))
         if asked["batch_wanted"] is not None and not asked["resume"]:
-            batch_flags.look_for_arguments(asked["batch_wanted"], line, sandbox, os.environ)
+            batch_flags.look_for_arguments(asked["batch_wanted"], line, sandbox, os.environ, asked["task"])
         screen.say(screen.words("tune.looking"))
         log = place / "trials.log"
         with (
@@ -193,6 +194,7 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
             nvml.looks() as look,
         ):
             trials.power = PowerMeter(look)
+            trials.at_size = asked["task"].at_size if asked["task"] else None
             return _search(trials, place, limits, asked, screen, line)
 
 
@@ -204,8 +206,9 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     began = SystemClock().monotonic()
     ready = trials.look()
     # Starting the script is part of the search; but a slow start must not take all of its time.
-    wanted = limits["budget_s"]
-    limits["budget_s"] = max(wanted / 2, MARGIN * wanted - (SystemClock().monotonic() - began))
+    wanted, looked = limits["budget_s"], SystemClock().monotonic() - began
+    limits["budget_s"] = max(wanted / 2, MARGIN * wanted - looked)
+    limits["looked_s"] = looked
     if ready is None:
         log = str(place / "trials.log")
         screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))

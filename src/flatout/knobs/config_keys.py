@@ -16,6 +16,7 @@ class Kind(StrEnum):
     PRECISION = "precision"  # true or false, or a name: bf16, 16-mixed, float32
     COMPILE = "compile"  # true or false, or a mode
     NUMBER = "number"
+    DECIMAL = "decimal"  # written only with another batch size, by a rule that was asked for
     OTHER = "other"  # understood, never written
 
 
@@ -59,7 +60,7 @@ KEYS: tuple[Key, ...] = (
         knob="batch_size",
     ),
     Key(name="gradient_accumulation_steps", aliases=("accumulate_grad_batches", "accumulation_steps")),
-    Key(name="lr", aliases=("learning_rate",)),
+    Key(name="lr", aliases=("learning_rate",), kind=Kind.DECIMAL),
     Key(name="betas"),
     Key(name="eps"),
     Key(name="weight_decay"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.report.terminal import Group, RenderableType, Text
-from flatout.tune.model import Decision, Finished, Progress, Verdict
+from flatout.tune.model import Decision, Ending, Finished, Progress, Verdict
 from flatout.tune.permanent import Edit
 
 COLOURS = {Verdict.KEPT: "green", Verdict.FAILED: "red", Verdict.NOT_APPLIED: "yellow", Verdict.UNKNOWN: "yellow"}
@@ -71,8 +71,9 @@ def permanent(found: Sequence[Edit], words: Words) -> Text:
 
 
 def _outcome(end: Finished, words: Words, log: str) -> str:
+    uncompared = end.ending is Ending.TUNED and isinstance(end.speedup, Missing)
     return words(
-        f"tune.ended-{end.ending.value}",
+        f"tune.ended-{end.ending.value}{'-uncompared' if uncompared else ''}",
         baseline=rate(end.baseline),
         final=rate(end.final),
         speedup=ratio(end.speedup),

@@ -8,11 +8,14 @@ from flatout.measure.statistics import spread_of_pairs
 from flatout.tune.course import Course, StandingBrokenError, Steps
 from flatout.tune.model import Ceilings, Mode, SegmentResult, Status
 from flatout.tune.recover import recover
-from flatout.tune.schedule import a_first, workers_of
+from flatout.tune.schedule import USUAL, Shape, a_first, workers_of
 from flatout.tune.trial import STANDING_TRIES
 
 FIRST_LOOK_PAIRS = 4  # the baseline twice over, and again: its scatter is the noise of all that follows
 LATER_LOOK_PAIRS = 2
+MOST_OF_BUDGET = 0.25
+LEAST_FIRST_S = 3.0
+FIRST_SHARE = 1 / 12  # of the budget, for the first segment: until it has answered nobody knows how long a step takes
 HELD_UP = 0.95  # of what the next side could do: below, that side is not the one that holds the loop up
 HARDLY = 0.97
 BUSY = 0.8
@@ -23,16 +26,41 @@ def baseline(course: Course) -> Steps[None]:
     course.stage = "baseline"
     course.pending = 2 * FIRST_LOOK_PAIRS + 1
     # What the first steps of a process pay for once must not look like noise.
-    course.step_s = (yield from sturdy(course, Mode.REAL)).step_s
-    yield from look(course, FIRST_LOOK_PAIRS)
+    shape = Shape(limit_s=max(LEAST_FIRST_S, FIRST_SHARE * course.plan.budget_s))
+    course.step_s = (yield from sturdy(course, Mode.REAL, shape)).step_s
+    yield from look(course, 1 if course.fits_only else FIRST_LOOK_PAIRS)
     course.bound_before = course.bound
 
 
 def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
     """The real loop and the replayed one in turn, then once without the copy, and the loader by itself."""
+    rates, last = yield from _in_turn(course, pairs)
+    bare: float | Missing = Missing("no-replay")
+    briefly = course.fits_only or (course.batch_to_come and course.spent_s > MOST_OF_BUDGET * course.plan.budget_s)
+    if course.compute_mode is not Mode.REAL and not briefly:
+        bare = (yield from sturdy(course, Mode.REPLAY_DEVICE)).rate
+    real = _mean(rates[Mode.REAL])
+    supply: float | Missing = Missing("not-measured")
+    if not briefly:
+        supply = yield from supply_now(course, real)
+    course.ceilings = Ceilings(real=real, with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare, supply=supply)
+    course.floors_seen = (course.ceilings.with_copy, bare)
+    course.looked_at = dict(course.whole)
+    told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
+    if told is not None:
+        course.busy = told.busy
+    if Mode.REAL in last:
+        course.step_s = last[Mode.REAL].step_s
+        course.bound = bound_of(course.ceilings, course.busy, last[Mode.REAL].phases)
+
+
+def _in_turn(course: Course, pairs: int) -> Steps[tuple[dict[Mode, list[float]], dict[Mode, SegmentResult]]]:
+    """The rates of the real and the replayed loop, and the last result of each."""
     rates: dict[Mode, list[float]] = {Mode.REAL: [], Mode.REPLAY_HOST: []}
     last: dict[Mode, SegmentResult] = {}
     for index in range(pairs):
+        if index and course.stage == "baseline" and course.spent_s + _pair_s(course) > MOST_OF_BUDGET * course.plan.budget_s:
+            break  # a slow loop must leave time for what it is looked at for
         order = (Mode.REAL, Mode.REPLAY_HOST) if a_first(index, False) else (Mode.REPLAY_HOST, Mode.REAL)
         for mode in order:
             if mode is not Mode.REAL and course.compute_mode is Mode.REAL:
@@ -45,20 +73,11 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
         noise = spread_of_pairs(seen)
         if isinstance(noise, float) and mode not in course.noise:
             course.noise[mode] = noise
-    bare: float | Missing = Missing("no-replay")
-    if course.compute_mode is not Mode.REAL:
-        bare = (yield from sturdy(course, Mode.REPLAY_DEVICE)).rate
-    real = _mean(rates[Mode.REAL])
-    supply = yield from supply_now(course, real)
-    course.ceilings = Ceilings(real=real, with_copy=_mean(rates[Mode.REPLAY_HOST]), without_copy=bare, supply=supply)
-    course.floors_seen = (course.ceilings.with_copy, bare)
-    course.looked_at = dict(course.whole)
-    told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
-    if told is not None:
-        course.busy = told.busy
-    if Mode.REAL in last:
-        course.step_s = last[Mode.REAL].step_s
-        course.bound = bound_of(course.ceilings, course.busy, last[Mode.REAL].phases)
+    return rates, last
+
+
+def _pair_s(course: Course) -> float:
+    return course.hot_s(Mode.REAL) + (course.hot_s(Mode.REPLAY_HOST) if course.compute_mode is not Mode.REAL else 0.0)
 
 
 def supply_now(course: Course, real: float | Missing) -> Steps[float | Missing]:
@@ -77,11 +96,11 @@ def supply_now(course: Course, real: float | Missing) -> Steps[float | Missing]:
     return course.supplies[workers]
 
 
-def sturdy(course: Course, mode: Mode) -> Steps[SegmentResult]:
+def sturdy(course: Course, mode: Mode, shape: Shape = USUAL) -> Steps[SegmentResult]:
     """A segment of what is kept, which has to work: a few tries, then the guilty knob is taken back."""
     faults = 0
     while True:
-        result = yield from course.ask(course.whole, mode)
+        result = yield from course.ask(course.whole, mode, shape=shape)
         if result.status is Status.REFUSED and mode is not Mode.REAL:
             course.compute_mode = Mode.REAL if mode is Mode.REPLAY_HOST else course.compute_mode
             return result

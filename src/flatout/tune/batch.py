@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from flatout.base.records import Missing, Struct
 from flatout.tune.model import BatchGoal, BatchProbe
 
-NEAR = 0.03  # of the largest size: closer is not worth a child
+NEAR = 0.03  # of the largest size: closer is not worth a child …
+NEAR_HOT = 0.012  # … but a segment of four steps
+NEAR_GROWING = 0.25  # between two doublings there is little speed to be had
+SHRINKS = (0.9, 0.7, 0.5)  # a size that died in the real loop: by how much is not told, and a validation may take twice as much
+WORTH_A_CHILD = 0.05
 PLATEAU = 0.02  # a doubling that gives less has reached it
 GRAIN = 8  # sizes from GRAINED on are whole multiples, as tensor cores like them
 GRAINED = 160
@@ -24,6 +28,7 @@ class BatchPolicy(Struct, frozen=True, kw_only=True):
     largest: int
     memory_limit: int | None
     headroom: float
+    near: float = NEAR
 
     @property
     def memory_goal(self) -> float | None:
@@ -50,9 +55,15 @@ def next_size(probes: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:
         return None
     if (below := _for_the_slope(safe, unsafe, policy)) is not None:
         return below
-    size = _towards_the_end(safe, unsafe, policy)
+    size = _towards_the_end(safe, unsafe, policy, _near(probes, policy))
     known = {probe.size for probe in probes}
     return size if size is not None and size not in known and size > safe[-1].size else None
+
+
+def _near(probes: Sequence[BatchProbe], policy: BatchPolicy) -> float:
+    if policy.goal is BatchGoal.GROW and any(not is_safe(probe, policy) for probe in probes):
+        return NEAR_GROWING
+    return policy.near if all(probe.ran for probe in probes) else max(policy.near, NEAR)  # what dies costs a child
 
 
 def _for_the_slope(safe: Sequence[BatchProbe], unsafe: int | None, policy: BatchPolicy) -> int | None:
@@ -63,19 +74,19 @@ def _for_the_slope(safe: Sequence[BatchProbe], unsafe: int | None, policy: Batch
     return only.size // 2 if 2 * only.peak > goal else None
 
 
-def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: BatchPolicy) -> int | None:
+def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: BatchPolicy, near: float) -> int | None:
     low = safe[-1].size
     end = predicted_end(safe, policy)
     if unsafe is None:
         size = min(2 * low, policy.largest)
         if end is not None and end < size:
             size = _grained(end)
-        return size if size > low * (1 + NEAR) or size == policy.largest else None
-    if unsafe <= low * (1 + NEAR) or unsafe - low <= 1:
+        return size if size > low * (1 + near) or size == policy.largest else None
+    if unsafe <= low * (1 + near) or unsafe - low <= 1:
         return None
     if end is not None and end < unsafe:
         # The line has seen both sides of the end: where it says that this is it, it is.
-        return _grained(end) if end > low * (1 + NEAR) else None
+        return _grained(end) if end > low * (1 + near) else None
     return _grained((low + unsafe) // 2)
 
 
@@ -130,12 +141,18 @@ def safe_size(size: int, policy: BatchPolicy, probes: Sequence[BatchProbe] = ())
     return max(policy.start, min([size, *(int(failed * (1 - policy.headroom)) for failed in unforeseen)]))
 
 
-def smaller_size(proof: BatchProbe, policy: BatchPolicy, slope: float | None) -> int:
-    """After a verification failed in the real loop, whose batches vary: by what it was too much, or by a tenth."""
-    goal, size = policy.memory_goal, int(proof.size * 0.9)
+def smaller_size(proof: BatchProbe, policy: BatchPolicy, slope: float | None, failed: int = 1) -> int:
+    """After a verification failed in the real loop, whose batches vary: by what it was too much, or by ever more."""
+    goal, size = policy.memory_goal, int(proof.size * SHRINKS[min(failed, len(SHRINKS)) - 1])
     if proof.ran and not proof.retries and goal is not None and isinstance(proof.peak, int) and slope is not None:
         size = max(size, min(proof.size - 1, int(proof.size - 1.05 * (proof.peak - goal) / slope)))
     return max(policy.start, _grained(size))
+
+
+def between(proved: int, died: Sequence[int]) -> int | None:
+    """Half way from a size that held in the real loop to the smallest that did not, where a child is worth it."""
+    size = _grained((proved + min(died)) // 2)
+    return size if size > proved * (1 + WORTH_A_CHILD) else None
 
 
 def larger_size(proof: BatchProbe, probes: Sequence[BatchProbe], policy: BatchPolicy, slope: float | None) -> int | None:

@@ -19,6 +19,13 @@ class RateRule(StrEnum):
     SQRT = "sqrt"  # by its root (Krizhevsky, 2014; for Adam: Malladi and others, 2022)
 
 
+class Road(StrEnum):
+    """Where the script reads its batch size from."""
+
+    COMMAND = "command"  # an argument of its own
+    CONFIGURATION = "configuration"  # a key of the file that it is started with; `Argument.flag` is its path there
+
+
 class BatchLine(Struct, frozen=True, kw_only=True):
     """How the script is started with another batch size. `own` is its present one, in the units of its argument."""
 
@@ -26,9 +33,12 @@ class BatchLine(Struct, frozen=True, kw_only=True):
     own: int
     rate: Argument | None = None
     rule: RateRule = RateRule.KEEP
+    road: Road = Road.COMMAND
 
     def arguments(self, size: int) -> dict[str, str]:
         """What must be said on the command line, by flag."""
+        if self.road is Road.CONFIGURATION:
+            return {}
         said = {self.argument.flag: str(size)}
         rate = self.rate_at(size)
         if self.rate is not None and rate is not None:
@@ -41,7 +51,7 @@ class BatchLine(Struct, frozen=True, kw_only=True):
             return None
         factor = size / self.own
         scaled = float(self.rate.value) * (factor if self.rule is RateRule.LINEAR else math.sqrt(factor))
-        return f"{scaled:.6g}"
+        return written(scaled)
 
     def command(self, line: Sequence[str], size: int) -> list[str]:
         words = put(line, self.argument, str(size))
@@ -58,13 +68,21 @@ def batch_line(
     own = whole(batch.value) or loader_size
     if own is None:
         raise UsageError("error.batch-unknown", flag=batch.flag)
+    road = Road.CONFIGURATION if batch.source == Road.CONFIGURATION else Road.COMMAND
     if rule is RateRule.KEEP:
-        return BatchLine(argument=batch, own=own)
+        return BatchLine(argument=batch, own=own, road=road)
     if rate is None or isinstance(rate, Missing):
         raise UsageError("error.no-rate-argument", rule=rule.value)
     if rate.value is None or not _number(rate.value):
         raise UsageError("error.rate-unknown", flag=rate.flag)
-    return BatchLine(argument=batch, own=own, rate=rate, rule=rule)
+    return BatchLine(argument=batch, own=own, rate=rate, rule=rule, road=road)
+
+
+def written(rate: float) -> str:
+    """As every reader takes it for a number: PyYAML reads `4e-05` as a word, because it has no point."""
+    text = f"{rate:.6g}"
+    whole_part, exponent, power = text.partition("e")
+    return f"{whole_part}.0e{power}" if exponent and "." not in whole_part else text
 
 
 def whole(text: str | None) -> int | None:

@@ -11,7 +11,9 @@ from flatout.base.records import Missing, replace
 from flatout.measure.statistics import Answer, Comparison
 from flatout.measure.time_to_loss import Learned, TimeToLoss
 from flatout.tune.batch import (
+    NEAR_HOT,
     BatchPolicy,
+    between,
     chosen,
     is_safe,
     larger_size,
@@ -20,7 +22,17 @@ from flatout.tune.batch import (
     safe_size,
     smaller_size,
 )
-from flatout.tune.course import Course, Shape, Steps
+from flatout.tune.batch_time import (
+    comparison_s,
+    kept_back_s,
+    probe_s,
+    probe_shape,
+    proof_s,
+    proof_shape,
+    room_s,
+    step_s,
+)
+from flatout.tune.course import Course, Steps
 from flatout.tune.judge import percent
 from flatout.tune.learning import race
 from flatout.tune.model import (
@@ -35,13 +47,12 @@ from flatout.tune.model import (
     Status,
 )
 from flatout.tune.recover import held
-from flatout.tune.trial import Question
+from flatout.tune.schedule import Shape
+from flatout.tune.trial import Question, Trial
 
-PROOF = Shape(longer=4.0, through_epoch=True)
-PROOF_TRIES = 4
+PROOF_TRIES = 6
 MOST_PROBES = 24
 EFFECT = 0.1  # a step with so much more or less than the wanted samples did not have them
-BRIEF = 0.1  # of a segment: memory shows in a few steps
 GOES_WITHOUT = frozenset({Status.CRASH, Status.REFUSED, Status.EXIT})  # how a script says that it cannot have other batches
 
 
@@ -50,7 +61,7 @@ def batch_size(course: Course) -> Steps[None]:
     offer = next((offer for offer in plan.offers if offer.knob == "batch_size"), None)
     if plan.batch is BatchGoal.KEEP or offer is None or plan.batch_size is None:
         return
-    course.stage, course.trying = "batch", ["batch_size"]
+    course.stage, course.trying, course.batch_to_come = "batch", ["batch_size"], False
     policy = BatchPolicy(
         goal=plan.batch,
         start=int(course.whole.get("batch_size", plan.batch_size)),
@@ -60,7 +71,7 @@ def batch_size(course: Course) -> Steps[None]:
     )
     before, kept = course.batch, course.whole.get("batch_size")
     _tell(course, policy, [])
-    probes = yield from _hot_probes(course, policy)
+    probes = yield from _hot_probes(course, replace(policy, near=NEAR_HOT))
     if probes is None:
         probes = yield from _probe_all(course, offer, policy)
     if probes:
@@ -69,12 +80,6 @@ def batch_size(course: Course) -> Steps[None]:
     if before is not None and kept is not None and course.whole.get("batch_size") == kept:
         course.batch = before  # asked again after other knobs, with the same answer: its proof is the first one's
     course.trying = []
-
-
-def _time_for(course: Course, segments: int, children: int) -> float:
-    """What was asked for by name comes before what is kept back for the input side; 0 where there is no time for it."""
-    needs = course.cost_s(segments, children)
-    return needs if course.plan.budget_s - course.spent_s >= needs else 0.0
 
 
 def _tell(course: Course, policy: BatchPolicy, probes: list[BatchProbe], **proved: BatchProbe | bool) -> None:
@@ -95,17 +100,37 @@ def _hot_probes(course: Course, policy: BatchPolicy) -> Steps[list[BatchProbe] |
     """None where sizes must be tried by the script's own argument."""
     if course.compute_mode is not Mode.REPLAY_HOST or policy.memory_limit is None or "compile" in course.whole:
         return None
-    longer = BRIEF if policy.goal is BatchGoal.FIT else 1.0
     probes: list[BatchProbe] = []
     while len(probes) < MOST_PROBES and (size := next_size(probes, policy)) is not None:
-        if probes and not _time_for(course, 1, 0):
+        shape = _affordable(course, policy, probes, size, hot=True)
+        if shape is None:
             break
         course.pending = 4
-        result = yield from course.ask_gently(course.whole, Mode.REPLAY_HOST, Shape(batch=size, longer=longer))
+        result = yield from course.ask_gently(course.whole, Mode.REPLAY_HOST, shape)
+        if result is not None and result.status is Status.LATE:
+            break
         if result is None or result.status in GOES_WITHOUT or not (result.fault or _took_effect(result, size)):
             return None
         probes.append(probe_of(size, result, hot=True))
     return probes
+
+
+def _affordable(course: Course, policy: BatchPolicy, probes: list[BatchProbe], size: int, hot: bool) -> Shape | None:
+    """The segment of a probe that can be paid together with the proof of its size; None where there is no time for it."""
+    needs = _needs(course, policy, probes, size, hot)
+    if room_s(course) >= needs:
+        step = step_s(course, probes, size, Mode.REPLAY_HOST if hot else course.compute_mode)
+        return probe_shape(course, policy.goal, size if hot else None, step)
+    if not probes:
+        course.no_time(course.offer("batch_size"), str(size), needs, room_s(course))
+    return None
+
+
+def _needs(course: Course, policy: BatchPolicy, probes: list[BatchProbe], size: int, hot: bool) -> float:
+    step = step_s(course, probes, size, Mode.REPLAY_HOST if hot else course.compute_mode)
+    then = step_s(course, probes, size, Mode.REAL)
+    living = hot and course.child_lives(course.whole)
+    return probe_s(course, policy.goal, step, 0 if living else 1) + kept_back_s(course, policy.goal, then, hot)
 
 
 def _took_effect(result: SegmentResult, size: int) -> bool:
@@ -117,12 +142,13 @@ def _took_effect(result: SegmentResult, size: int) -> bool:
 def _probe_all(course: Course, offer: Offer, policy: BatchPolicy) -> Steps[list[BatchProbe] | None]:
     probes: list[BatchProbe] = []
     while len(probes) < MOST_PROBES and (size := next_size(probes, policy)) is not None:
-        if not _time_for(course, 1, 1):
-            if not probes:
-                course.no_time(offer, str(size), course.cost_s(1, 1))
+        shape = _affordable(course, policy, probes, size, hot=False)
+        if shape is None:
             break
         course.pending = 4
-        result = yield from course.ask_gently({**course.whole, "batch_size": str(size)}, course.compute_mode)
+        result = yield from course.ask_gently({**course.whole, "batch_size": str(size)}, course.compute_mode, shape)
+        if result is not None and result.status is Status.LATE:
+            break
         if result is None:  # the script ends too soon with it: as good as one that does not run
             probes.append(BatchProbe(size=size, ran=False))
             continue
@@ -158,35 +184,68 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
     if best is None or best.size <= policy.start:
         unfinished = next_size(probes, policy)
         if unfinished is not None and best is not None:
-            course.no_time(offer, str(unfinished), course.cost_s(1, 1))
+            course.no_time(offer, str(unfinished), _needs(course, policy, probes, unfinished, best.hot), room_s(course))
         else:
             _no_larger(course, offer, policy)
+        return
+    if policy.goal is BatchGoal.FIT:
+        proved = yield from _prove(course, offer, policy, probes)
+        if proved is not None:
+            _fits(course, offer, policy, probes, proved)
+        return
+    compared: dict[int, Trial] = {}
+    if best.hot and not (yield from _is_faster(course, offer, safe_size(best.size, policy, probes), compared, hot=True)):
         return
     proved = yield from _prove(course, offer, policy, probes)
     if proved is None:
         return
-    size, value = proved.size, str(proved.size)
-    if policy.goal is BatchGoal.FIT:
-        if isinstance(proved.peak, int) and policy.memory_limit is not None:
-            figures: Params = {"batch": size, "largest": best.size, "peak": proved.peak, "limit": policy.memory_limit}
-            unfinished = next_size(probes, policy) is not None
-            course.decide(offer, value, "batch-fits-so-far" if unfinished else "batch-fits", figures)
-        else:
-            course.decide(offer, value, "batch-ran", {"batch": size, "largest": best.size})
-        _keep(course, value)
+    # In the living child it costs little; a proof that held only further down has changed the question.
+    if proved.size not in compared and not (yield from _is_faster(course, offer, proved.size, compared, best.hot)):
         return
-    question = Question(a=course.whole, b={**course.whole, "batch_size": value}, mode=course.compute_mode)
+    found = compared[proved.size].comparison
+    assert found is not None
+    yield from _learns_too(course, offer, str(proved.size), (found, course.compute_mode))
+
+
+def _fits(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe], proved: BatchProbe) -> None:
+    best, size = chosen(probes, policy), proved.size
+    largest = best.size if best is not None else size
+    if isinstance(proved.peak, int) and policy.memory_limit is not None:
+        figures: Params = {"batch": size, "largest": largest, "peak": proved.peak, "limit": policy.memory_limit}
+        unfinished = next_size(probes, policy) is not None
+        course.decide(offer, str(size), "batch-fits-so-far" if unfinished else "batch-fits", figures)
+    else:
+        course.decide(offer, str(size), "batch-ran", {"batch": size, "largest": largest})
+    _keep(course, str(size))
+
+
+def _is_faster(course: Course, offer: Offer, size: int, compared: dict[int, Trial], hot: bool) -> Steps[bool]:
+    """More samples a second at this size, beside the present one; in the living child where batches can be put together."""
+    step = step_s(course, [], size, course.compute_mode)
+    needs = comparison_s(course, step, hot)
+    if room_s(course) < needs:
+        course.no_time(offer, str(size), needs, room_s(course))
+        return False
+    shape = probe_shape(course, BatchGoal.GROW, size if hot else None, step)
+    changed = course.whole if hot else {**course.whole, "batch_size": str(size)}
+    question = Question(a=course.whole, b=changed, mode=course.compute_mode, shape_b=shape, settled_if_clear=True)
     trial = yield from held(course, question)
     if trial is None:
-        course.decide(offer, value, "interrupted", {"status": course.broke.value})
-        return
+        course.decide(offer, str(size), "interrupted", {"status": course.broke.value})
+        return False
     found = trial.comparison
     if found is None or trial.fault is not None or isinstance(found.ratio, Missing):
-        course.decide(offer, value, "too-little", {"pairs": len(trial.pairs)})
-    elif found.answer is Answer.FASTER:
-        yield from _learns_too(course, offer, value, (found, question.mode))
-    else:
-        course.decide(offer, value, "batch-not-faster", {"batch": size, "gain": percent(found.ratio)}, (found, question.mode))
+        course.decide(offer, str(size), "too-little", {"pairs": len(trial.pairs)})
+        return False
+    if found.answer is Answer.FASTER or trial.plainly_faster:
+        compared[size] = trial
+        return True
+    if found.answer is Answer.UNKNOWN and not trial.plainly_slower:
+        course.decide(offer, str(size), "too-little", {"pairs": len(trial.pairs)})
+        return False
+    seen = (found, question.mode)
+    course.decide(offer, str(size), "batch-not-faster", {"batch": size, "gain": percent(found.ratio)}, seen)
+    return False
 
 
 def _learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison, Mode]) -> Steps[None]:
@@ -233,10 +292,17 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
     slope = memory_slope(sorted((p for p in probes if is_safe(p, policy)), key=lambda p: p.size))
     size: int | None = safe_size(best.size, policy, probes)
     held_up: BatchProbe | None = None
+    died: list[int] = []  # in the real loop, or took more than they may
     for _ in range(PROOF_TRIES):
         if size is None or size <= policy.start or (held_up is not None and size <= held_up.size):
             break
-        result = yield from course.ask_gently({**course.whole, "batch_size": str(size)}, Mode.REAL, PROOF)
+        step = step_s(course, probes, size, Mode.REAL)
+        if room_s(course) < proof_s(course, step):
+            break
+        values = {**course.whole, "batch_size": str(size)}
+        result = yield from course.ask_gently(values, Mode.REAL, proof_shape(course, step))
+        if result is not None and result.status is Status.LATE:
+            break
         if result is not None and (why := _unmoved(result)):
             course.decide(offer, str(size), "refused", {"why": why})
             return None
@@ -244,11 +310,18 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
         if is_safe(probe, policy):
             held_up = probe
             _tell(course, policy, probes, proved=probe, epoch_seen=result is not None and result.epoch_ended)
-            size = larger_size(probe, probes, policy, slope) if policy.goal is BatchGoal.FIT else None
+            size = None
+            if policy.goal is BatchGoal.FIT:
+                size = between(probe.size, died) if died else larger_size(probe, probes, policy, slope)
             slope = None  # once
         else:
             probes = [*probes, probe]
-            size = smaller_size(probe, policy, slope) if held_up is None else None
-    if held_up is None:
+            died.append(size)
+            size = smaller_size(probe, policy, slope, len(died)) if held_up is None else None
+    else:
+        size = None
+    if held_up is None and size is not None and size > policy.start:  # the time was up first
+        course.no_time(offer, str(size), proof_s(course, step_s(course, probes, size, Mode.REAL)), max(0.0, room_s(course)))
+    elif held_up is None:
         _no_larger(course, offer, policy)
     return held_up

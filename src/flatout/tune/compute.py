@@ -9,11 +9,11 @@ from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK, Comparison
 from flatout.tune.baseline import BUSY, HARDLY, waits
 from flatout.tune.batch_search import batch_size
-from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, USUAL, Course, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, Course, Steps
 from flatout.tune.judge import judge, percent
 from flatout.tune.model import Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
-from flatout.tune.schedule import children_for, restart_values, segments_for
+from flatout.tune.schedule import USUAL, children_for, restart_values, segments_for
 from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen

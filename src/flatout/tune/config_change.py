@@ -36,6 +36,7 @@ EMPTY = ("", "~", "null", "Null", "NULL")
 DEFAULTS = {"prefetch_factor": 2}  # what torch does anyway: not worth a line of its own
 NEED_WORKERS = ("persistent_workers", "prefetch_factor")
 WHOLE = re.compile(r"[-+]?[0-9][0-9_]*")
+DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?|[0-9]+\.")
 
 Naming = Callable[[Key], "str | None"]  # under which name a missing key may be inserted; None: not at all
 
@@ -135,6 +136,8 @@ def words_for(key: Key, value: bool | int | str, entry: Entry, configuration: Co
     if key.kind is Kind.NUMBER:
         fits = (WHOLE.fullmatch(old) or old in EMPTY) and isinstance(value, int)
         return _quoted(entry, str(value)) if fits else None
+    if key.kind is Kind.DECIMAL:
+        return _quoted(entry, str(value)) if DECIMAL.fullmatch(old) and DECIMAL.fullmatch(str(value)) else None
     if key.kind is Kind.PRECISION:
         return _precision(entry, old, str(value), configuration)
     if key.kind is Kind.COMPILE and old in MODES:
@@ -195,6 +198,8 @@ def _understood(written: str) -> Any:
         return word
     if WHOLE.fullmatch(word):
         return int(word)
+    if DECIMAL.fullmatch(word):
+        return float(word)
     return {"true": True, "false": False}.get(word.lower(), word)
 
 

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from flatout.base.records import Missing
 from flatout.knobs import config_keys
 from flatout.measure.statistics import Answer, Pair, compare
+from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.config_model import Change, How, State, Verification, Wish
-from flatout.tune.model import Decision, Finished, Mode, Plan, Segment, SegmentResult, Values
+from flatout.tune.model import BatchStory, Decision, Finished, Mode, Params, Plan, Segment, SegmentResult, Values
 from flatout.tune.schedule import a_first, timed_steps, warm_steps
 
 PLACEHOLDER = "{config}"
@@ -39,7 +40,20 @@ def wishes_of(end: Finished) -> list[Wish]:
         if knob in end.profile:
             decision = next((one for one in end.decisions if one.knob == knob and one.value == end.profile[knob]), None)
             found.append(_wish(name, end.profile[knob], decision))
+    if "batch_size" in end.profile and end.batch is not None and end.batch.road == Road.CONFIGURATION and end.batch.rate_after:
+        found.append(Wish(key="lr", value=end.batch.rate_after, code="rate-rule", params=_rule(end.batch), how=How.MEASURED))
     return found
+
+
+def _rule(story: BatchStory) -> Params:
+    return {"rule": story.rate_rule}
+
+
+def sized(line: BatchLine, size: int) -> list[Wish]:
+    """What a configuration says at another batch size, and nothing else."""
+    wishes = [Wish(key="batch_size", value=size, code="kept", how=How.MEASURED)]
+    rate = line.rate_at(size)
+    return [*wishes, Wish(key="lr", value=rate, code="kept", how=How.MEASURED)] if rate is not None else wishes
 
 
 def _wish(key: str, value: str, decision: Decision | None) -> Wish:

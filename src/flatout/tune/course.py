@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-from flatout.base.records import Missing, Struct, replace
+from flatout.base.records import Missing, replace
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.statistics import Comparison
 from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.model import (
+    BatchGoal,
     BatchStory,
     Ceilings,
     Decision,
@@ -24,21 +25,12 @@ from flatout.tune.model import (
     Verdict,
 )
 from flatout.tune.reasons import REASONS
-from flatout.tune.schedule import restart_values, timed_steps, warm_steps
+from flatout.tune.schedule import USUAL, Shape, restart_values, timed_steps, warm_steps
 
 T = TypeVar("T")
 
 
-class Shape(Struct, frozen=True, kw_only=True):
-    """How a segment differs from the usual one."""
-
-    longer: float = 1.0
-    batch: int | None = None
-    through_epoch: bool = False
-    epochs: int = 0  # timed over so many whole ones
-
-
-USUAL = Shape()
+OVERTIME = 0.1  # of the budget: what has not answered then is given up
 Steps: TypeAlias = Generator[Segment, SegmentResult, T]
 
 FINAL_PAIRS = 6
@@ -49,6 +41,7 @@ TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
+BATCH_SEGMENTS = 8  # a few probes and a proof
 SHORT = 0.9  # of the lower ceiling
 HURRY_S = 150.0  # a budget below this is for what gives most
 
@@ -98,6 +91,8 @@ class Course:
         self.build_s: dict[str, float] = {}
         self.first_gain: dict[str, float] = {}
         self.batch: BatchStory | None = None
+        self.batch_to_come = plan.batch is not BatchGoal.KEEP and plan.batch_size is not None
+        self.samples_per_step: float | None = None  # of the plain script
         self.worst_drift = 0.0
         self.throttled = False
         self.broke = Status.OK  # how what was kept broke last
@@ -120,6 +115,11 @@ class Course:
         return self.plan.budget_s < HURRY_S
 
     @property
+    def fits_only(self) -> bool:
+        """Whether the largest batch is all that is wanted: then the ceilings of both sides are nobody's question."""
+        return self.plan.batch is BatchGoal.FIT and self.plan.only == ["batch_size"]
+
+    @property
     def judging(self) -> Mode:
         """Where the batches come from by which the compute side is judged."""
         return Mode.REAL if self.contended else self.compute_mode
@@ -129,7 +129,7 @@ class Course:
     def ask(self, values: Values, mode: Mode, fresh: bool = False, shape: Shape = USUAL) -> Steps[SegmentResult]:
         """One segment; a script that ended is started again, and asked for less where it cannot give so much."""
         while True:
-            restart = fresh or self._child is None or self._child != restart_values(self.plan, values)
+            restart = fresh or not self.child_lives(values)
             result = yield self._segment(values, mode, restart, shape)
             self._account(values, mode, restart, result)
             if result.status is Status.ENDED and shape.epochs:
@@ -152,8 +152,8 @@ class Course:
         finally:
             self._scale = scale
 
-    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int) -> Steps[LossCurve | None]:
-        """The losses of a short training in a child of its own, beside the budget."""
+    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int, give_up_s: float) -> Steps[LossCurve | None]:
+        """The losses of a short training in a child of its own."""
         self.asked += 1
         result = yield Segment(
             id=self.asked,
@@ -167,8 +167,10 @@ class Course:
             trying=list(self.trying),
             curve=True,
             seed=seed,
+            give_up_s=give_up_s,
         )
         self._child = None
+        self.spent_s += result.took_s
         self.pending = max(0, self.pending - 1)
         return result.curve
 
@@ -178,9 +180,10 @@ class Course:
         return Segment(
             id=self.asked,
             knobs=dict(values),
-            warm_steps=max(1, int(warm_steps(self.plan, values, mode, self.step_s) * self._scale)),
+            warm_steps=max(1, int((shape.warm or warm_steps(self.plan, values, mode, self.step_s)) * self._scale)),
             timed_s=self.plan.timed_s * self._scale * longer * (REAL_LONGER if mode is Mode.REAL else 1.0),
-            timed_steps=max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
+            timed_steps=shape.steps
+            or max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
             mode=mode,
             epochs=shape.epochs,
             restart=restart,
@@ -188,6 +191,8 @@ class Course:
             trying=list(self.trying),
             batch=shape.batch,
             through_epoch=shape.through_epoch,
+            limit_s=shape.limit_s,
+            give_up_s=shape.give_up_s,
         )
 
     def _enough(self, result: SegmentResult, shape: Shape) -> bool:
@@ -198,20 +203,26 @@ class Course:
         self.spent_s += result.took_s
         self.pending = max(0, self.pending - 1)
         self.classes.update(result.classes)
-        gone = result.fault or result.status is Status.ENDED
+        gone = result.fault or result.status in (Status.ENDED, Status.LATE)
         self._child = None if gone else restart_values(self.plan, values)
         if result.status is not Status.OK:
             return
         plain = result.took_s - result.build_s
         self._note_build(values, restart, result.build_s)
         if restart:
-            self._starts.append(max(0.0, plain - self.hot_s(mode)))
+            looked = self.plan.looked_s if self.asked == 1 else 0.0
+            self._starts.append(max(0.0, looked, plain - self.hot_s(mode)))
             if result.build_s > 0:
                 self._rebuild_s = result.build_s
         else:
             self._hot.setdefault(mode, []).append(plain)
             if mode is Mode.REAL and not values:
                 self._plain_s = plain
+        if mode is Mode.REAL and not values and result.steps and result.samples > result.steps:
+            self.samples_per_step = result.samples / result.steps
+
+    def child_lives(self, values: Values) -> bool:
+        return self._child is not None and self._child == restart_values(self.plan, values)
 
     def _note_build(self, values: Values, restart: bool, build_s: float) -> None:
         if restart:
@@ -254,7 +265,8 @@ class Course:
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
         asked = self.stage in ("each", "final") or (self.stage == "input" and self._falls_short())
         again = 0 if asked else sum(not self.is_exact(knob) for knob in self.whole)
-        return last + matching + looking + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)
+        batch = self.cost_s(BATCH_SEGMENTS, 1) if self.batch_to_come else 0.0
+        return last + matching + looking + batch + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)
 
     def _falls_short(self) -> bool:
         """Far from what both sides could do: then what may close the gap comes before leaving out what is kept."""
@@ -343,10 +355,10 @@ class Course:
         self.decisions[offer.knob, value] = decision
         return decision
 
-    def no_time(self, offer: Offer, value: str, needs: float) -> Decision:
+    def no_time(self, offer: Offer, value: str, needs: float, room_s: float | None = None) -> Decision:
         """A knob that was judged before keeps that judgement."""
         before = self.decisions.get((offer.knob, value))
-        left = max(0.0, self.left_s())
+        left = max(0.0, self.left_s() if room_s is None else room_s)
         return before or self.decide(offer, value, "no-time", {"needs_s": round(needs, 1), "left_s": round(left, 1)})
 
     def closed(self, knob: str, value: str) -> Decision | None:
@@ -380,3 +392,8 @@ class Course:
 
     def dropped(self) -> list[Decision]:
         return [decision for decision in self.decisions.values() if decision.verdict is Verdict.DROPPED]
+
+
+def give_up_s(course: Course) -> float:
+    """Of a segment in a child that may take longer than foreseen: the budget is a promise."""
+    return max(course.plan.timed_s, (1 + OVERTIME) * course.plan.budget_s - course.spent_s)

@@ -16,10 +16,10 @@ from flatout.tune.compute import (
     is_compute,
     together,
 )
-from flatout.tune.course import FEWEST_SEGMENTS, Course, Shape, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
 from flatout.tune.ladder import SPARE, by_supply, climb, one_rung
 from flatout.tune.model import Decision, Mode, Offer, Params, Verdict
-from flatout.tune.schedule import segments_for, workers_of
+from flatout.tune.schedule import Shape, segments_for, workers_of
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
 CONTENDED = 0.85  # of the floor, while the loader could give more: workers and loop stand in each other's way

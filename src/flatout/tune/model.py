@@ -37,6 +37,7 @@ class Status(StrEnum):
     SEGFAULT = "segfault"
     EXIT = "exit"  # os._exit or sys.exit in the middle
     KILLED = "killed"  # by SIGKILL: mostly the system's, which ran out of memory
+    LATE = "late"  # given up at the end of the budget: nothing is known of it
 
 
 FAULTS = frozenset({Status.CRASH, Status.OOM, Status.HANG, Status.SEGFAULT, Status.EXIT, Status.KILLED})
@@ -59,6 +60,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     through_epoch: bool = False  # until an epoch has ended: its validation must get through, too
     curve: bool = False  # its losses are wanted, over `timed_s` seconds or `timed_steps` steps, whichever ends first
     seed: int = 0  # added to the script's own, for curves
+    limit_s: float | None = None  # from the switch on: then what was timed must do
+    give_up_s: float | None = None  # with the start of its child: then it is ended, whatever it does
 
 
 WAITED = 0.1  # of the time, for the device: no chance any more
@@ -195,6 +198,7 @@ class Plan(Record):
     timed_s: float = 0.5
     warm_steps: int = 4
     start_s: float = 10.0  # of a child, until one was seen
+    looked_s: float = 0.0  # what the first child took, which is there before the search begins
 
 
 class Ending(StrEnum):
@@ -237,6 +241,7 @@ class BatchStory(Struct, frozen=True, kw_only=True):
     probes: list[BatchProbe]
     proved: BatchProbe | None = None  # in the real loop, by the script's own argument
     epoch_seen: bool = False  # with an epoch's end in it
+    road: str = "command"  # or "configuration": `flag` is a key's path there, and so is `rate_flag`
     flag: str = ""
     rate_rule: str = "keep"
     rate_flag: str = ""

@@ -52,6 +52,7 @@ EXACT_KNOBS = {
 ON_A_CARD = ("pin_memory", "non_blocking", "device_prefetch")
 
 HEADROOM, HEADROOM_WINDOWS = 0.08, 0.15  # Windows spills into the host's memory instead of failing, and is slow then
+HEADROOM_CAPPED = 0.04  # below a cap nobody else takes anything away: what remains is for the allocator's own pieces
 MOST_BATCH = 65536
 FEWEST_AN_EPOCH = 4  # steps: a batch that leaves fewer is not looked for
 
@@ -63,7 +64,7 @@ def make(
     batch_line: BatchLine | None = None,
     **limits: Any,
 ) -> Plan:
-    """`limits` are the user's: budget_s, steps_planned, only, skip, allow."""
+    """`limits` are the user's: budget_s, steps_planned, only, skip, allow; and looked_s, which the first child took."""
     on_gpu = ready.get("device") == "cuda"
     by_name = {knob.name: knob for knob in KNOBS}
     tried = ON_A_GPU if on_gpu else ON_A_CPU
@@ -81,7 +82,7 @@ def make(
         batch_line=batch_line,
         batch_limit=_batch_limit(ready, own),
         memory_limit=ready.get("memory_limit"),
-        headroom=HEADROOM_WINDOWS if sys.platform == "win32" else HEADROOM,
+        headroom=_headroom(bool(ready.get("memory_capped"))),
         timed_s=0.5,
         warm_steps=4 if on_gpu else 3,
         **limits,
@@ -102,6 +103,12 @@ def make_exact(ready: Mapping[str, Any], usable_cores: float, **limits: float) -
         workers=int(ready.get("workers") or 0),
         **limits,  # type: ignore[arg-type]
     )
+
+
+def _headroom(capped: bool) -> float:
+    if capped:
+        return HEADROOM_CAPPED
+    return HEADROOM_WINDOWS if sys.platform == "win32" else HEADROOM
 
 
 def _batch_limit(ready: Mapping[str, Any], own: int | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, Struct
 from flatout.tune.model import Mode, Plan, Values
 
 # A B, B A, B A, A B: also a drift that bends cancels, and noise with a memory errs both ways.
@@ -16,6 +16,22 @@ FROM_THE_LOADER = frozenset({Mode.REAL, Mode.SUPPLY})
 FEWEST_TIMED_STEPS = 8
 DEFAULT_PREFETCH = 2
 SLOW_S = 1.0
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """How a segment differs from the usual one."""
+
+    longer: float = 1.0
+    batch: int | None = None
+    through_epoch: bool = False
+    epochs: int = 0  # timed over so many whole ones
+    warm: int | None = None  # steps, where fewer are enough …
+    steps: int | None = None  # … and those that are timed
+    limit_s: float | None = None
+    give_up_s: float | None = None
+
+
+USUAL = Shape()
 
 
 def a_first(pair: int, restarting: bool) -> bool:

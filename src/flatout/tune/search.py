@@ -149,14 +149,21 @@ def _conclude(course: Course, trial: Trial | None) -> Finished:
     settled = all(is_settled(decision) for decision in course.decisions.values())
     nothing = Ending.FLAT_OUT if settled else Ending.NOTHING_SHOWN
     if trial is None:
-        return _finish(course, None, nothing)
+        # There was no time to compare the whole: what is in it was judged piece by piece, and no figure is claimed for all.
+        return _finish(course, None, Ending.TUNED if course.whole else nothing)
     found = trial.comparison
-    asked_for = course.plan.batch is BatchGoal.FIT and "batch_size" in course.whole
-    if not asked_for and (found is None or found.answer is not Answer.FASTER):
+    if not _asked_for(course, found) and (found is None or found.answer is not Answer.FASTER):
         take_all_back(course, trial)
         unclear = found is None or found.answer is Answer.UNKNOWN or _could_be_faster(found)
         return _finish(course, trial, Ending.NOTHING_SHOWN if unclear else nothing)
     return _finish(course, trial, Ending.TUNED)
+
+
+def _asked_for(course: Course, found: Comparison | None) -> bool:
+    """A batch that was asked for stays: the largest whatever its speed, the fastest unless the figures deny it."""
+    if "batch_size" not in course.whole:
+        return False
+    return course.plan.batch is BatchGoal.FIT or found is None or found.answer is Answer.UNKNOWN
 
 
 def _could_be_faster(found: Comparison) -> bool:
@@ -208,6 +215,7 @@ def _batch(course: Course, tuned: bool) -> BatchStory | None:
     return replace(
         course.batch,
         size=size,
+        road=line.road.value,
         flag=line.argument.flag,
         rate_rule=line.rule.value,
         rate_flag=line.rate.flag if line.rate is not None else "",

@@ -15,9 +15,9 @@ from flatout.measure.statistics import (
     plainly_slower,
     plausible_gain,
 )
-from flatout.tune.course import USUAL, Course, Shape, StandingBrokenError, Steps
+from flatout.tune.course import Course, StandingBrokenError, Steps
 from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
-from flatout.tune.schedule import a_first, differing, restarting
+from flatout.tune.schedule import USUAL, Shape, a_first, differing, restarting
 
 WORTH = 0.02  # a knob that can hardly give this much is not measured any longer …
 WORTH_IN_A_HURRY = 0.04  # … nor one that takes the time of others
@@ -43,7 +43,11 @@ class Question:
     worth: float | None = WORTH  # None: go on to the last look whatever hope there is
     second_chance: bool = True  # a suspect that failed is tried once more, alone; not where it is a group, or had its chance
     shape: Shape = USUAL
+    shape_b: Shape | None = None  # where B has another one: batches put together in a running child
     settled_if_clear: bool = False  # two plain pairs are enough: what they keep is judged again in the whole
+
+    def shape_of(self, arm: str) -> Shape:
+        return self.shape_b if arm == "b" and self.shape_b is not None else self.shape
 
 
 @dataclass(kw_only=True)
@@ -78,10 +82,15 @@ def hold(course: Course, question: Question) -> Steps[Trial]:
     for last in question.looks:
         while len(trial.pairs) < last:
             pair = yield from _pair(course, question, trial, a_first(len(trial.pairs), fresh))
+            if trial.out_of_time:
+                trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
+                return trial
             if trial.fault is not None or (trial.unapplied and not differing(question.a, question.b)):
                 return trial
             if pair is not None:
                 trial.pairs.append(pair)
+            if question.worth is None and trial.pairs and _spent(course, question, trial):
+                return trial
             if len(trial.pairs) == 2 and (_clear_already(course, question, trial) or _too_late(course, question, trial)):
                 return trial
         if _decided(course, question, trial):
@@ -106,6 +115,14 @@ def _too_late(course: Course, question: Question, trial: Trial) -> bool:
         return False
     more = 2 * (question.looks[0] - len(trial.pairs))
     trial.out_of_time = course.left_s() < course.cost_s(more, mode=question.mode)
+    if trial.out_of_time:
+        trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
+    return trial.out_of_time
+
+
+def _spent(course: Course, question: Question, trial: Trial) -> bool:
+    """Whether a last comparison in fresh children, which are dear, has come to the end of the budget."""
+    trial.out_of_time = question.shape_b is not None and course.spent_s >= course.plan.budget_s
     if trial.out_of_time:
         trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
     return trial.out_of_time
@@ -141,9 +158,11 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
     rates: dict[str, float] = {}
     for arm in ("a", "b") if first_is_a else ("b", "a"):
         values = question.a if arm == "a" else question.b
-        result = yield from course.ask(values, question.mode, shape=question.shape)
-        refused = result.status is Status.REFUSED and (arm == question.suspect.value or question.shape.epochs > 0)
-        if refused:
+        result = yield from course.ask(values, question.mode, shape=question.shape_of(arm))
+        if result.status is Status.LATE:
+            trial.out_of_time = True
+            return None
+        if result.status is Status.REFUSED and (arm == question.suspect.value or question.shape.epochs > 0):
             _refused(question, trial, result)
             return None
         if result.fault or isinstance(result.rate, Missing):
@@ -175,6 +194,8 @@ def _refused(question: Question, trial: Trial, result: SegmentResult) -> None:
     outcome = Outcome(state=OutcomeState.REFUSED, code=result.code or "refused", details=result.details)
     for knob in differing(question.a, question.b):
         trial.unapplied[knob] = outcome
+    if not trial.unapplied:
+        trial.fault = result.status  # it is no knob that cannot be had, but the segment
     question.b = dict(question.a)
 
 
@@ -211,7 +232,8 @@ def _after_fault(course: Course, question: Question, trial: Trial, arm: str, res
         trial.fault = result.status
         return
     trial._tried_alone = True
-    again = yield from course.ask(question.a if arm == "a" else question.b, question.mode, fresh=True, shape=question.shape)
+    values = question.a if arm == "a" else question.b
+    again = yield from course.ask(values, question.mode, fresh=True, shape=question.shape_of(arm))
     if again.fault or isinstance(again.rate, Missing):
         trial.fault = again.status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.time_to_loss import LossCurve
-from flatout.tune.batch_line import BatchLine
+from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.curves import Curves
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
@@ -51,7 +51,7 @@ class Trials:
         self._sandbox = sandbox
         self._clock = clock
         self._log = log
-        self._curves = Curves(log.parent)
+        self._curves = Curves(log.parent, self._command)
         self._memory_fraction = memory_fraction
         self._scratch = Scratch(outside(sandbox.folders))
         self._place = self._scratch.path
@@ -68,7 +68,8 @@ class Trials:
         self._endless = True  # epochs do not end, unless a segment is about that
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.power: PowerMeter | None = None
-        self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known
+        self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known …
+        self.at_size: Callable[[BatchLine, int], list[str]] | None = None  # … where that stands in a file that it reads
         self._plain_per_step: float | None = None  # samples
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.said = ""  # the end of what a child printed that died
@@ -115,7 +116,8 @@ class Trials:
     def carry_out(self, segment: Segment) -> SegmentResult:
         began = self._clock.monotonic()
         if segment.curve:
-            curve = self.timed_curve(segment.knobs, segment.timed_steps, segment.seed, segment.timed_s)
+            longest_s = segment.give_up_s or LONGEST_S
+            curve = self.timed_curve(segment.knobs, segment.timed_steps, segment.seed, segment.timed_s, longest_s)
             status = Status.OK if curve is not None else Status.EXIT
             return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began, curve=curve)
         early = {name: value for name, value in segment.knobs.items() if _is_early(name)}
@@ -130,14 +132,15 @@ class Trials:
             self._unused = False
             child.ask(dump(segment))
             number = segment.id
-            ended = self._wait(child, lambda child=child, number=number: child.answer(number), self._patience_s(segment))
+            left = self._patience_s(segment) - (self._clock.monotonic() - began if segment.give_up_s else 0.0)
+            ended = self._wait(child, lambda child=child, number=number: child.answer(number), left)
             answer = child.answer(segment.id)
             # At its end the agent tells what was timed until then, whatever the end was: a crash is no answer.
             if answer is not None and not (answer["status"] == Status.ENDED and child.died(LEAVING_S)):
                 if ended != "":
                     self.stop()
                 return self._result(segment, child, answer, self._clock.monotonic() - began)
-            status = fault_of(child, ended)
+            status = Status.LATE if ended == "hang" and self._given_up(segment, began) else fault_of(child, ended)
             if status is Status.ENDED and self._too_soon(child, segment):
                 status = Status.EXIT
             longer = child.went_on()
@@ -168,9 +171,13 @@ class Trials:
 
     def _patience_s(self, segment: Segment) -> float:
         """Busy is not the same as getting on: what never answers must not eat all the time that the user gave."""
+        longest = segment.give_up_s or LONGEST_S
         if is_building(segment):
-            return LONGEST_S
-        return min(LONGEST_S, PATIENCE_S + 10 * self._start_s + 20 * self._slowest_s)
+            return longest
+        return min(longest, PATIENCE_S + 10 * self._start_s + 20 * self._slowest_s)
+
+    def _given_up(self, segment: Segment, began: float) -> bool:
+        return segment.give_up_s is not None and self._clock.monotonic() - began >= segment.give_up_s
 
     def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
         """The losses of so many steps in a fresh child; None where it does not come to its end."""
@@ -183,27 +190,33 @@ class Trials:
             self._curves.keep(knobs, steps, seed, losses)
         return losses
 
-    def timed_curve(self, knobs: Values, steps: int, seed: int, seconds: float) -> LossCurve | None:
+    def timed_curve(
+        self, knobs: Values, steps: int, seed: int, seconds: float, longest_s: float = LONGEST_S
+    ) -> LossCurve | None:
         """The same over the seconds of the loop; without the first step, which pays for what happens once."""
-        told = self._losses(knobs, {"steps": steps, "seed": seed, "seconds": seconds})
+        told = self._losses(knobs, {"steps": steps, "seed": seed, "seconds": seconds}, longest_s)
         times, losses = (told["times"], told["losses"]) if told else ([], [])
         if len(times) < 3 or len(times) != len(losses):
             return None
         return LossCurve(seconds=[second - times[1] for second in times[2:]], losses=[float(loss) for loss in losses[2:]])
 
-    def _losses(self, knobs: Values, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    def _losses(self, knobs: Values, wanted: dict[str, Any], longest_s: float = LONGEST_S) -> dict[str, Any] | None:
         self.stop()
         child = self._begin(knobs, parity={"knobs": without_batch(knobs), **wanted})
-        self._wait(child, child.losses)
-        told = None if child.died(LEAVING_S) else child.losses()
+        late = self._wait(child, child.losses, longest_s) == "hang"
+        told = None if late or child.died(LEAVING_S) else child.losses()
         self.said = child.said()
         self.stop()
         return told
 
     def _command_for(self, values: Values) -> list[str]:
-        """The batch belongs to the script: it is asked for by the script's own argument."""
+        """The batch belongs to the script: it is asked for by the script's own argument, or by its configuration."""
         size = values.get("batch_size")
-        return self._command if size is None or self.batch is None else self.batch.command(self._command, int(size))
+        if size is None or self.batch is None:
+            return self._command
+        if self.batch.road is Road.CONFIGURATION and self.at_size is not None:
+            return self.at_size(self.batch, int(size))
+        return self.batch.command(self._command, int(size))
 
     def _with_batch(self, segment: Segment, result: SegmentResult, child: TrialChild) -> SegmentResult:
         """With what became of the batch size: seen in the loader, or in the samples of a step."""

@@ -6,6 +6,7 @@ import math
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
 from flatout.tune.baseline import look, waits
+from flatout.tune.batch_time import last_pairs, last_shape, room_s
 from flatout.tune.compute import (
     COPYING,
     LOOK_SEGMENTS,
@@ -18,9 +19,9 @@ from flatout.tune.compute import (
 )
 from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
 from flatout.tune.judge import percent, still_earns
-from flatout.tune.model import Decision, Mode, Offer
+from flatout.tune.model import Ceilings, Decision, Mode, Offer
 from flatout.tune.recover import held
-from flatout.tune.schedule import children_for, segments_for
+from flatout.tune.schedule import Shape, children_for, segments_for
 from flatout.tune.trial import Question, Suspect, Trial
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
@@ -30,6 +31,8 @@ JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
 AT_FLOOR = 0.9
 PLAIN_GAIN = 20.0  # per cent
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
+FEWEST_FINAL_PAIRS = 2  # fewer show nothing
+LOOK_AGAIN = 6  # segments of a look at the ceilings
 
 
 def revive(course: Course) -> Steps[bool]:
@@ -141,14 +144,33 @@ def last_comparison(course: Course) -> Steps[Trial | None]:
     """The whole against the plain script, side by side in the real loop; None where nothing is kept."""
     while course.whole:
         course.stage = "final"
-        course.pending = segments_for(FINAL_PAIRS)
-        question = Question(a={}, b=course.whole, mode=Mode.REAL, suspect=Suspect.NEITHER, looks=FINAL_LOOKS, worth=None)
+        looks, shape_b = _as_can_be_paid(course)
+        if not looks:
+            course.ceilings = Ceilings(real=course.ceilings.real) if course.looked_at != course.whole else course.ceilings
+            return None
+        course.pending = segments_for(looks[0])
+        question = Question(a={}, b=course.whole, mode=Mode.REAL, suspect=Suspect.NEITHER, looks=looks, worth=None)
+        question.shape_b = shape_b
         trial = yield from held(course, question)
         if trial is not None:
             if course.looked_at != course.whole:
-                yield from look(course)  # the ceilings of what is handed over, not of something before it
+                # Of what is handed over, not of something before it.
+                course.ceilings = Ceilings()
+                if shape_b is None or room_s(course) > course.cost_s(LOOK_AGAIN, 1):
+                    yield from look(course)
             return trial
     return None
+
+
+def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None]:
+    """Another batch size is a fresh child for each pair and has longer steps: so many as there is time for, or none."""
+    size = course.whole.get("batch_size")
+    if size is None:
+        return FINAL_LOOKS, None
+    pairs = last_pairs(course, int(size))
+    if pairs < FEWEST_FINAL_PAIRS:
+        return (), None
+    return (FINAL_LOOKS if pairs == FINAL_PAIRS else (pairs,)), last_shape(course, int(size))
 
 
 def take_all_back(course: Course, trial: Trial) -> None:
