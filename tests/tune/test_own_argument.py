@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
 from flatout.launch import own_argument
-from flatout.launch.own_argument import BATCH, RATE, Argument, Searched, find, put, value_in
+from flatout.launch.own_argument import BATCH, LENGTH, RATE, Argument, Searched, find, put, value_in
 from flatout.machine.script_options import helped
 from flatout.tune.batch_line import RateRule, batch_line
 
@@ -114,3 +114,24 @@ def test_rules_for_the_learning_rate():
     ):
         with pytest.raises(UsageError):
             batch_line(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("declared", "flag", "value"),
+    [
+        ('"--steps", type=int, default=200', "--steps", "200"),
+        ('"--warmup_steps", default=10), parser.add_argument("--max_iters", default=6000', "--max_iters", "6000"),
+        ('"--save-steps", default=10), parser.add_argument("--max-train-steps", default=50', "--max-train-steps", "50"),
+        ('"--num_iterations", default=7', "--num_iterations", "7"),
+    ],
+)
+def test_how_long_it_trains(declared, flag, value, script):
+    told = found(script, f"parser.add_argument({declared})", names=LENGTH)
+    assert (told.flag, told.value) == (flag, value)
+
+
+@pytest.mark.parametrize(
+    "name", ["--warmup-steps", "--eval-steps", "--gradient-accumulation-steps", "--log-every-steps", "--epochs"]
+)
+def test_what_is_no_length(name, script):
+    assert isinstance(found(script, f'parser.add_argument("{name}", default=3)', names=LENGTH), Missing)

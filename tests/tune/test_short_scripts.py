@@ -114,3 +114,48 @@ def test_a_crash_that_has_another_cause_is_still_one(trials_of, script):
     result = trials.carry_out(segment(2))
     assert result.status is Status.CRASH
     assert trials._endless
+
+
+COUNTS = """
+import argparse, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=60)
+    args = parser.parse_args()
+    if args.steps > {most}:
+        raise SystemExit("no data for so many steps")
+    open("began", "a").write(f"{{args.steps}} ")
+    net = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(160, 8), torch.arange(160) % 3)
+    step = 0
+    while step < args.steps:
+        for x, y in DataLoader(data, batch_size=4, shuffle=True):
+            loss = nn.functional.cross_entropy(net(x), y)
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+            step += 1
+            if step == args.steps:
+                break
+"""
+
+
+@pytest.mark.parametrize(("most", "lengths"), [(10**9, ["60", "1200"]), (100, ["60", "60"])])
+def test_a_script_that_counts_its_steps_is_made_to_last(most, lengths, script, tmp_path, monkeypatch):
+    """Once it has come to its end; where it does not start so, it is left as it is."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, str(script(COUNTS.format(most=most)))]
+    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+        for number in range(1, 5):
+            result = trials.carry_out(segment(number, timed_s=0.01, timed_steps=24))
+            assert result.status in (Status.OK, Status.ENDED), (result, trials.said)
+            assert result.steps
+        assert (tmp_path / "began").read_text().split()[: len(lengths)] == lengths
+        if most > 100:
+            assert trials._children == 2
+        losses = trials.curve({}, 50, 0)  # of children as long as ever
+        assert len(losses) == 50
+        assert (tmp_path / "began").read_text().split()[-1] == "60"

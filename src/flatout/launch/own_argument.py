@@ -1,4 +1,4 @@
-"""The script's own argument for its batch size or its learning rate: how it is called, what it says now, how to say another.
+"""The script's own argument for its batch size, its learning rate or its length: its name, what it says, how to say another.
 
 Asked in this order: the user (`--batch-arg`), the command line as it is, the script's source, and what it prints for `--help`.
 """
@@ -25,6 +25,13 @@ BATCH = (
     r"b",
 )
 RATE = (r"lr|learning_rate", r"(base|init|initial|peak|max)_(lr|learning_rate)", r"(.+_)?(lr|learning_rate)")
+# How many steps it trains for. Not epochs: these do not end in a trial.
+LENGTH = (
+    r"(max|num|n|total|train|training)_?(train_?)?(steps|iters|iterations|updates)",
+    r"(.+_)?max_?(steps|iters|iterations|updates)",
+    r"steps|iters|iterations|updates",
+)
+NOT_LENGTHS = re.compile(r"warm|accum|log|save|print|every|per|decay|sched|grad|freq|interval", re.I)
 EVALUATION = re.compile(r"(^|[-_.])(val|valid|validation|test|eval|evaluation|infer|inference|predict|dev)([-_.]|$)", re.I)
 NOT_RATES = re.compile(r"sched|decay|warm|min|step|end|final|factor|mult|backbone|disc|_d$|_g$", re.I)
 
@@ -45,7 +52,7 @@ class Searched(Struct, frozen=True, kw_only=True):
     """Where an argument is looked for. `ask_help` prints the script's help, and is called only where nothing else tells."""
 
     words: list[str]  # the command behind the interpreter
-    names: tuple[str, ...]  # patterns: BATCH or RATE
+    names: tuple[str, ...]  # patterns: BATCH, RATE or LENGTH
     asked: str | None = None
     ask_help: Callable[[], str] | None = None
 
@@ -130,8 +137,8 @@ def _tree(path: Path) -> ast.Module | None:
 
 
 def _best(options: Sequence[Option], patterns: Sequence[str]) -> Option | None:
-    rates = patterns is RATE
-    usable = [option for option in options if not any(_excluded(name, rates) for name in option.names)]
+    others = NOT_RATES if patterns is RATE else NOT_LENGTHS if patterns is LENGTH else None
+    usable = [option for option in options if not any(_excluded(name, others) for name in option.names)]
     for pattern in patterns:
         for option in usable:
             if any(re.fullmatch(pattern, _plain(name)) for name in option.names):
@@ -139,8 +146,8 @@ def _best(options: Sequence[Option], patterns: Sequence[str]) -> Option | None:
     return None
 
 
-def _excluded(name: str, rates: bool) -> bool:
-    return bool(EVALUATION.search(name)) or (rates and bool(NOT_RATES.search(name)))
+def _excluded(name: str, others: re.Pattern[str] | None) -> bool:
+    return bool(EVALUATION.search(name)) or (others is not None and bool(others.search(name)))
 
 
 def _plain(name: str) -> str:

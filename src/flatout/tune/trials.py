@@ -21,6 +21,7 @@ from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.curves import Curves
 from flatout.tune.first_look import NothingToTry, reason
+from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 from flatout.tune.power import PowerMeter
 from flatout.tune.watched import Watched
@@ -66,6 +67,7 @@ class Trials:
         self._start_s = 0.0  # of the first child, until its parts were known
         self._slowest_s = 0.0
         self._endless = True  # epochs do not end, unless a segment is about that
+        self._lasting = Lasting(command)
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.power: PowerMeter | None = None
         self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known …
@@ -116,10 +118,7 @@ class Trials:
     def carry_out(self, segment: Segment) -> SegmentResult:
         began = self._clock.monotonic()
         if segment.curve:
-            longest_s = segment.give_up_s or LONGEST_S
-            curve = self.timed_curve(segment.knobs, segment.timed_steps, segment.seed, segment.timed_s, longest_s)
-            status = Status.OK if curve is not None else Status.EXIT
-            return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began, curve=curve)
+            return self._learn(segment, began)
         early = {name: value for name, value in segment.knobs.items() if _is_early(name)}
         if early != self._early or (segment.restart and not self._unused):
             self.stop()
@@ -139,12 +138,15 @@ class Trials:
             if answer is not None and not (answer["status"] == Status.ENDED and child.died(LEAVING_S)):
                 if ended != "":
                     self.stop()
+                    self._lasting.came_to_its_end()
                 return self._result(segment, child, answer, self._clock.monotonic() - began)
             status = Status.LATE if ended == "hang" and self._given_up(segment, began) else fault_of(child, ended)
             if status is Status.ENDED and self._too_soon(child, segment):
                 status = Status.EXIT
-            longer = child.went_on()
+            longer, began_at_all = child.went_on(), child.ready() is not None
             self._died(child)
+            if self._length_is_to_blame(status, began_at_all):
+                continue
             if status in (Status.CRASH, Status.EXIT) and longer:
                 self._endless = False  # it may count on the length of its epochs: once more, and they are as it knows them
                 suspected = True
@@ -152,6 +154,22 @@ class Trials:
                 self._endless = self._endless or suspected  # it was not that
                 break
         return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began)
+
+    def _learn(self, segment: Segment, began: float) -> SegmentResult:
+        longest_s = segment.give_up_s or LONGEST_S
+        curve = self.timed_curve(segment.knobs, segment.timed_steps, segment.seed, segment.timed_s, longest_s)
+        status = Status.OK if curve is not None else Status.EXIT
+        return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began, curve=curve)
+
+    def _length_is_to_blame(self, status: Status, began_at_all: bool) -> bool:
+        """A script that ended is made to last; one that does not even start so is left as it is."""
+        if status is Status.ENDED:
+            self._lasting.came_to_its_end()
+        if status is Status.ENDED or not self._lasting.is_longer or began_at_all:
+            return False
+        self._lasting.give_up()
+        self._furthest = 0
+        return True
 
     def _result(self, segment: Segment, child: TrialChild, answer: dict[str, Any], took_s: float) -> SegmentResult:
         if not is_building(segment):
@@ -202,7 +220,7 @@ class Trials:
 
     def _losses(self, knobs: Values, wanted: dict[str, Any], longest_s: float = LONGEST_S) -> dict[str, Any] | None:
         self.stop()
-        child = self._begin(knobs, parity={"knobs": without_batch(knobs), **wanted})
+        child = self._begin(self._command_for(knobs), parity={"knobs": without_batch(knobs), **wanted})
         late = self._wait(child, child.losses, longest_s) == "hang"
         told = None if late or child.died(LEAVING_S) else child.losses()
         self.said = child.said()
@@ -233,12 +251,13 @@ class Trials:
     def _start(self, early: Values) -> None:
         self._unused = True
         self._early = dict(early)
-        self._begin(early, segments=True, endless=self._endless, knobs=without_batch(early))
+        line = self._lasting.command(self._command_for(early))
+        self._begin(line, segments=True, endless=self._endless, knobs=without_batch(early))
 
-    def _begin(self, values: Values, **job: Any) -> TrialChild:
+    def _begin(self, line: Sequence[str], **job: Any) -> TrialChild:
         self._children += 1
         self._child = TrialChild(
-            self._sandbox.wrap(self._command_for(values)),
+            self._sandbox.wrap(line),
             self._environ,
             self._place / str(self._children),
             memory_fraction=self._memory_fraction,
