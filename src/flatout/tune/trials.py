@@ -126,23 +126,14 @@ class Trials:
         for _ in range(MOST_ENDINGS):
             if self._child is None:
                 self._start(early)
-            child = self._child
-            assert child is not None
-            self._unused = False
-            child.ask(dump(segment))
-            number = segment.id
-            left = self._patience_s(segment) - (self._clock.monotonic() - began if segment.give_up_s else 0.0)
-            ended = self._wait(child, lambda child=child, number=number: child.answer(number), left)
-            answer = child.answer(segment.id)
+            child, ended, answer = self._asked(segment, began)
             # At its end the agent tells what was timed until then, whatever the end was: a crash is no answer.
             if answer is not None and not (answer["status"] == Status.ENDED and child.died(LEAVING_S)):
                 if ended != "":
                     self.stop()
                     self._lasting.came_to_its_end()
                 return self._result(segment, child, answer, self._clock.monotonic() - began)
-            status = Status.LATE if ended == "hang" and self._given_up(segment, began) else fault_of(child, ended)
-            if status is Status.ENDED and self._too_soon(child, segment):
-                status = Status.EXIT
+            status = self._fault_of(segment, child, ended, began)
             longer, began_at_all = child.went_on(), child.ready() is not None
             self._died(child)
             if self._length_is_to_blame(status, began_at_all):
@@ -154,6 +145,20 @@ class Trials:
                 self._endless = self._endless or suspected  # it was not that
                 break
         return SegmentResult(id=segment.id, status=status, took_s=self._clock.monotonic() - began)
+
+    def _asked(self, segment: Segment, began: float) -> tuple[TrialChild, str, dict[str, Any] | None]:
+        """The living child, how it left, and what it answered."""
+        child = self._child
+        assert child is not None
+        self._unused = False
+        child.ask(dump(segment))
+        left = self._patience_s(segment) - (self._clock.monotonic() - began if segment.give_up_s else 0.0)
+        ended = self._wait(child, lambda: child.answer(segment.id), left)
+        return child, ended, child.answer(segment.id)
+
+    def _fault_of(self, segment: Segment, child: TrialChild, ended: str, began: float) -> Status:
+        status = Status.LATE if ended == "hang" and self._given_up(segment, began) else fault_of(child, ended)
+        return Status.EXIT if status is Status.ENDED and self._too_soon(child, segment) else status
 
     def _learn(self, segment: Segment, began: float) -> SegmentResult:
         longest_s = segment.give_up_s or LONGEST_S
