@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from _flatout_agent.wire import TRAINING_PHASES
 from flatout.base.records import Missing
 from flatout.doctor import registry, verdict
 from flatout.doctor.model import Finding, Severity
-from flatout.doctor.paste import reader
 from flatout.machine.model import Application, Driver, Facts, Symptom
 from flatout.machine.run_look import OutOfMemory, RunLook
 from flatout.measure.model import Summary
@@ -85,11 +86,17 @@ def _look(summary: Summary) -> RunLook:
     )
 
 
+def _read(message: str) -> Sequence[Symptom]:
+    from flatout.doctor.paste import reader  # hundreds of patterns, which most runs do not need
+
+    return reader.read(message).symptoms
+
+
 def _shortage(told: OutOfMemory | None) -> list[Symptom]:
     """torch's message as if it had been pasted; what it does not say, its allocator did."""
     if told is None:
         return []
-    symptoms = [item for item in reader.read(told.message).symptoms if item.code == "out-of-memory"]
+    symptoms = [item for item in _read(told.message) if item.code == "out-of-memory"]
     memory = told.memory
     counted = {
         "allocated_bytes": memory.allocated_bytes,
@@ -105,5 +112,5 @@ def _shortage(told: OutOfMemory | None) -> list[Symptom]:
 def _mismatch(summary: Summary) -> list[Symptom]:
     if summary.device_mix is None:
         return []
-    symptoms = [item for item in reader.read(summary.device_mix.message).symptoms if item.code == "device-mismatch"]
+    symptoms = [item for item in _read(summary.device_mix.message) if item.code == "device-mismatch"]
     return symptoms[:1] or [Symptom(code="device-mismatch")]
