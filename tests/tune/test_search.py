@@ -414,3 +414,13 @@ def test_a_script_without_a_whole_epoch_is_not_started_again_and_again_for_one()
     (found,) = (d for d in end.decisions if d.knob == "persistent_workers")
     assert found.code == "refused"
     assert found.params["why"] == "too-few-epochs"
+
+
+def test_in_a_hurry_the_other_way_of_compiling_comes_when_it_has_become_the_one_that_is_needed():
+    """Plain, the device never waits for launches; with what was kept it does, and graphs give more than leaving knobs out."""
+    machine = Machine(
+        batch=4, prepare=0.1, launch=14, device=88, tf32=0.4, bf16=0.3, compiled=0.5, compiled_launch=0.9, build_s=12, start_s=9
+    )
+    end, _, _ = search(machine, plan(budget_s=130.0, timed_s=0.5, skip=["cudnn_benchmark"]))
+    assert end.profile["compile"] == "reduce-overhead"
+    assert machine.rate(end.profile) > 0.95 * machine.optimum(plan(offers=[o for o in OFFERS if not o.restart]))

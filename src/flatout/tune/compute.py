@@ -38,9 +38,9 @@ def is_compute(offer: Offer) -> bool:
 def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
-    if course.contended or (isinstance(course.busy, float) and course.busy < STARVED):
-        if course.in_a_hurry and course.contended:
-            yield from all_at_once(course)
+    if course.in_a_hurry and (course.contended or isinstance(course.busy, float)):
+        yield from all_at_once(course)
+    if course.contended or starved(course):
         if not course.in_a_hurry:  # else the larger gain comes first
             yield from hot_knobs(course, [offer for offer in _hot(course) if Bound.LAUNCH in offer.cures])
         yield from batch_size(course)
@@ -59,10 +59,13 @@ def compute_knobs(course: Course) -> Steps[None]:
 
 
 def all_at_once(course: Course) -> Steps[None]:
-    """The usual ones in one comparison: beside busy workers segments are long, and one after the other would take the whole
-    budget. Graphs are among them: host and device both have too much to do, and what relieves one of them shows little alone.
+    """The usual ones in one comparison, on a card: one after the other would take the whole budget, beside busy workers even
+    more so. Graphs are among them, unless the device never waits: what relieves only one of host and device shows little alone.
     Where they do not win together, each has its own turn; where they do, each is left out once if there is time."""
-    offers = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values] + _payable_graphs(course)
+    usual = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values]
+    if starved(course) and not course.contended:  # what makes the device faster makes it wait longer
+        usual = [offer for offer in usual if Bound.LAUNCH in offer.cures]
+    offers = usual + _payable_graphs(course)
     offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
     if len(offers) > 1:
         course.stage = "compute"
@@ -73,6 +76,11 @@ def all_at_once(course: Course) -> Steps[None]:
             for offer in offers:
                 if course.closed(offer.knob, offer.values[0]) is None:
                     course.decisions.pop((offer.knob, offer.values[0]), None)
+
+
+def starved(course: Course) -> bool:
+    """Whether launches plainly hold the device up."""
+    return isinstance(course.busy, float) and course.busy < STARVED
 
 
 def _payable_graphs(course: Course) -> list[Offer]:
@@ -293,7 +301,10 @@ def building_knobs(course: Course) -> Steps[None]:
                 guess = build_guess_s(course, offer)
                 decision = yield from consider(course, offer, value, course.judging, guess, segments=FEWEST_SEGMENTS)
                 if decision.verdict is Verdict.KEPT and course.in_a_hurry:
-                    break  # the other mode would cost as much again as all that is still to be tried
+                    # The other mode would cost as much again as all that is still to be tried: at the end, if there is time.
+                    for other in values[index + 1 :]:
+                        course.no_time(offer, other, guess)
+                    break
 
 
 def _launches_count(course: Course) -> bool:

@@ -43,6 +43,7 @@ FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
 SHORT = 0.9  # of the lower ceiling
+WAITING = 0.9  # busy for less of the time: what launches less comes before leaving out what is kept
 HURRY_S = 150.0  # a budget below this is for what gives most
 
 
@@ -263,7 +264,8 @@ class Course:
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
-        asked = self.stage in ("each", "final") or (self.stage == "input" and self._falls_short())
+        launches = self.stage == "build" and isinstance(self.busy, float) and self.busy < WAITING
+        asked = self.stage in ("each", "final") or (self.stage == "input" and self._falls_short()) or launches
         again = 0 if asked else sum(not self.is_exact(knob) for knob in self.whole)
         batch = self.cost_s(BATCH_SEGMENTS, 1) if self.batch_to_come else 0.0
         return last + matching + looking + batch + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)

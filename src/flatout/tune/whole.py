@@ -17,7 +17,7 @@ from flatout.tune.compute import (
     rebuild_s,
     restart_knobs,
 )
-from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, WAITING, Course, Steps
 from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Ceilings, Decision, Mode, Offer
 from flatout.tune.recover import held
@@ -80,11 +80,15 @@ def spare_time(course: Course) -> Steps[bool]:
     restarting = [offer for offer in course.offers() if is_compute(offer) and offer.restart and offer.values]
     kept_before = dict(course.whole)
     course.stage = "again"
-    left_out = [d for d in course.decisions.values() if d.code == "no-time" and is_compute(course.offer(d.knob))]
+    waiting = isinstance(course.busy, float) and course.busy < WAITING  # by now: what saves launches has a chance
+    codes = ("no-time", "not-launch-bound") if waiting else ("no-time",)
+    left_out = [d for d in course.decisions.values() if d.code in codes and is_compute(course.offer(d.knob))]
     for decision in left_out:
         offer = course.offer(decision.knob)
         if not offer.restart:
-            yield from consider(course, offer, decision.value, course.judging, build_guess_s(course, offer))
+            course.stage = "build" if offer.builds else "again"
+            yield from consider(course, offer, decision.value, course.judging, build_guess_s(course, offer), FEWEST_SEGMENTS)
+    course.stage = "again"
     undecided = not any(course.tried(offer.knob, offer.values[0]) for offer in restarting)
     if restarting and (undecided or any(_moved_since(course, offer) for offer in restarting)):
         yield from restart_knobs(course)
