@@ -239,6 +239,7 @@ def test_the_largest_batch_alone_is_found_in_a_few_segments_of_a_few_steps():
     assert [(one.mode, one.warm_steps, one.timed_steps) for one in segments if one.stage == "baseline"] == [(Mode.REAL, 2, 3)]
     hot = [one for one in segments if one.batch is not None]
     assert all(one.warm_steps + one.timed_steps <= 4 and one.timed_s <= 0.1 for one in hot)
+    assert {one.stage for one in segments} == {"baseline", "batch", "final"}
     assert decision.code == "batch-fits"
 
 

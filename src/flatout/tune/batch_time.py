@@ -31,11 +31,12 @@ def room_s(course: Course) -> float:
 
 
 def step_s(course: Course, probes: Sequence[BatchProbe], size: int, mode: Mode) -> float:
-    """What a step of so many samples takes at the last rate that was seen; larger batches are seldom slower per sample."""
-    rates = [probe.rate for probe in probes if isinstance(probe.rate, float)]
+    """What a step of so many samples takes at the best rate that was seen: larger batches are seldom slower per sample, and
+    what others do on the machine only ever makes a few steps look slow."""
     real, replayed = course.ceilings.real, course.ceilings.with_copy
-    known = [rate for rate in ([real] if mode is Mode.REAL else [*rates[-1:], replayed, real]) if isinstance(rate, float)]
-    return size * _per_unit(course) / known[0] if known else 0.0
+    seen = [real] if mode is Mode.REAL else [real, replayed, *(probe.rate for probe in probes)]
+    known = [rate for rate in seen if isinstance(rate, float)]
+    return size * _per_unit(course) / max(known) if known else 0.0
 
 
 def _per_unit(course: Course) -> float:
