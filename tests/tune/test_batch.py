@@ -16,7 +16,7 @@ from flatout.tune.batch import (
     safe_size,
     smaller_size,
 )
-from flatout.tune.model import BatchGoal, BatchProbe, Ending, Finished, SegmentResult, Status
+from flatout.tune.model import BatchGoal, BatchProbe, Ending, Finished, Mode, SegmentResult, Status
 from flatout.tune.search import Search
 
 GIB = 2**30
@@ -235,9 +235,11 @@ def test_the_largest_batch_alone_is_found_in_a_few_segments_of_a_few_steps():
     """What is timed before and for the answer: each segment is a second of somebody's patience."""
     _, segments, _, decision = kept(Machine(**MEASURED), BatchGoal.FIT, **BATCH_ALONE)
     first_proof = next(index for index, one in enumerate(segments) if one.through_epoch)
-    assert first_proof <= 9, [one.batch for one in segments[:first_proof]]
+    assert first_proof <= 6, [one.batch for one in segments[:first_proof]]
+    assert [(one.mode, one.warm_steps, one.timed_steps) for one in segments if one.stage == "baseline"] == [(Mode.REAL, 2, 3)]
     hot = [one for one in segments if one.batch is not None]
     assert all(one.warm_steps + one.timed_steps <= 4 and one.timed_s <= 0.1 for one in hot)
+    assert {one.stage for one in segments} == {"baseline", "batch", "final"}
     assert decision.code == "batch-fits"
 
 

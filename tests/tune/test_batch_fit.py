@@ -60,7 +60,7 @@ def line(stage, took, **segment):
 
 
 def record(sitting, **changes):
-    lines = [{"plan": {}}, line("baseline", 2.0), line("batch", 1.5, batch=64), line("batch", 1.0, batch=88),
+    lines = [{"plan": {"looked_s": 8.0}}, line("baseline", 2.0), line("batch", 1.5, batch=64), line("batch", 1.0, batch=88),
              line("batch", 9.0, through_epoch=True), line("final", 30.0)]  # fmt: skip
     ours = {"size": 88, "parts": sitting.parts_of(lines)}
     told = {"flatout": ours, "true": {"size": 90, "ran": 93, "seconds": 50.0},
@@ -70,9 +70,12 @@ def record(sitting, **changes):
 
 
 def test_what_the_issue_asks_for_is_judged_by_its_figures(sitting):
-    assert record(sitting)["flatout"]["parts"] == {"baseline": 2.0, "probes": 2.5, "proof": 9.0, "rest": 30.0}
+    assert record(sitting)["flatout"]["parts"] == {
+        "start": 8.0, "baseline": 2.0, "probes": 2.5, "proof": 9.0, "rest": 30.0,
+    }  # fmt: skip
     found = sitting.verdicts(record(sitting))
     assert found["at_least_0.95"] is True
+    assert (found["seconds_until_found"], found["seconds_with_proof"]) == (4.5, 13.5)
     assert (found["quarter_of_lightning_until_found"], found["quarter_of_lightning_with_proof"]) == (True, False)
     assert found["500_steps_without_oom"] is found["no_allocator_retries"] is found["never_more_than_fits"] is True
     worse = sitting.verdicts(

@@ -220,3 +220,29 @@ def test_whose_batch_counts(script):
     assert profile_file.parse(profile_file.text_of(profile), "again") == profile
     with pytest.raises(UsageError):
         started(script("import torch\n", "other.py"), flags=["20"])
+
+
+@pytest.mark.thorough
+@pytest.mark.alone
+@pytest.mark.parametrize(("goal", "budget"), [("fit", 45), ("grow", 80)])
+def test_the_command_keeps_its_budget_and_answers_with_what_it_proved(goal, budget, flatout, script, tmp_path):
+    """Batches end at 100, those of its validation, which are twice as large, at 50: a probe in the loop cannot know that."""
+    path = script(TRAIN)
+    ended = flatout("tune", "--batch", goal, "--lr-rule", "sqrt", "--only", "batch_size", "--budget", f"{budget}s", "--json",
+                    path, timeout=280)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    end = json.loads(ended.stdout)
+    assert end["seconds"] <= 1.15 * budget, ended.stderr
+    story = end["batch"]
+    if "batch_size" in end["profile"]:
+        assert 16 < story["size"] <= 50
+        assert story["proved"]["size"] == story["size"] == int(end["profile"]["batch_size"])
+        assert story["epoch_seen"]
+        assert story["arguments"] == {"--batch-size": str(story["size"]), "--lr": f"{0.1 * (story['size'] / 16) ** 0.5:.6g}"}
+        assert "sqrt" in ended.stderr, "the rule is named"
+    else:
+        assert (story["size"], story["arguments"]) == (16, {})
+    if goal == "fit":
+        assert "batch_size" in end["profile"], ended.stderr
+    elif "batch_size" in end["profile"]:
+        assert story["time_to_loss"]["verdict"] in ("faster", "unknown")

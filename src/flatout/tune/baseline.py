@@ -25,11 +25,23 @@ INPUT_SHARE = 0.1  # of the time of a step, where no replay tells it better
 def baseline(course: Course) -> Steps[None]:
     course.stage = "baseline"
     course.pending = 2 * FIRST_LOOK_PAIRS + 1
+    if course.fits_only:
+        yield from _a_few_steps(course)
+        return
     # What the first steps of a process pay for once must not look like noise.
     shape = Shape(limit_s=max(LEAST_FIRST_S, FIRST_SHARE * course.plan.budget_s))
     course.step_s = (yield from sturdy(course, Mode.REAL, shape)).step_s
-    yield from look(course, 1 if course.fits_only else FIRST_LOOK_PAIRS)
+    yield from look(course, FIRST_LOOK_PAIRS)
     course.bound_before = course.bound
+
+
+def _a_few_steps(course: Course) -> Steps[None]:
+    """How long a step takes, for those who only want to know how large it may be."""
+    limit = max(LEAST_FIRST_S, FIRST_SHARE * course.plan.budget_s)
+    result = yield from sturdy(course, Mode.REAL, Shape(longer=0.1, warm=2, steps=3, limit_s=limit))
+    course.step_s = result.step_s
+    course.ceilings = Ceilings(real=result.rate)
+    course.looked_at = dict(course.whole)
 
 
 def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:

@@ -109,6 +109,8 @@ def _hot_probes(course: Course, policy: BatchPolicy) -> Steps[list[BatchProbe] |
         result = yield from course.ask_gently(course.whole, Mode.REPLAY_HOST, shape)
         if result is not None and result.status is Status.LATE:
             break
+        if result is not None and result.code == "nothing-to-replay":
+            course.compute_mode = Mode.REAL
         if result is None or result.status in GOES_WITHOUT or not (result.fault or _took_effect(result, size)):
             return None
         probes.append(probe_of(size, result, hot=True))

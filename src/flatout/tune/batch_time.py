@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flatout.tune.course import FINAL_PAIRS, Course, give_up_s
+from flatout.tune.course import FINAL_PAIRS, Course
 from flatout.tune.learning import SEEDS, SHORTEST_S
 from flatout.tune.model import BatchGoal, BatchProbe, Mode
 from flatout.tune.schedule import Shape
@@ -31,11 +31,12 @@ def room_s(course: Course) -> float:
 
 
 def step_s(course: Course, probes: Sequence[BatchProbe], size: int, mode: Mode) -> float:
-    """What a step of so many samples takes at the last rate that was seen; larger batches are seldom slower per sample."""
-    rates = [probe.rate for probe in probes if isinstance(probe.rate, float)]
+    """What a step of so many samples takes at the best rate that was seen: larger batches are seldom slower per sample, and
+    what others do on the machine only ever makes a few steps look slow."""
     real, replayed = course.ceilings.real, course.ceilings.with_copy
-    known = [rate for rate in ([real] if mode is Mode.REAL else [*rates[-1:], replayed, real]) if isinstance(rate, float)]
-    return size * _per_unit(course) / known[0] if known else 0.0
+    seen = [real] if mode is Mode.REAL else [real, replayed, *(probe.rate for probe in probes)]
+    known = [rate for rate in seen if isinstance(rate, float)]
+    return size * _per_unit(course) / max(known) if known else 0.0
 
 
 def _per_unit(course: Course) -> float:
@@ -48,9 +49,9 @@ def probe_shape(course: Course, goal: BatchGoal, size: int | None, step: float) 
     """For memory a few steps; for speed as many as the usual segment has, or fewer where they take long."""
     if goal is BatchGoal.FIT:
         limit = ROOM * _brief_s(step)
-        return Shape(batch=size, longer=BRIEF, warm=WARM, steps=BRIEF_STEPS, limit_s=limit, give_up_s=give_up_s(course))
+        return Shape(batch=size, longer=BRIEF, warm=WARM, steps=BRIEF_STEPS, limit_s=limit, bounded=True)
     steps = RATED_STEPS if step * RATED_STEPS >= course.plan.timed_s else None
-    return Shape(batch=size, warm=WARM, steps=steps, limit_s=ROOM * _rated_s(course, step), give_up_s=give_up_s(course))
+    return Shape(batch=size, warm=WARM, steps=steps, limit_s=ROOM * _rated_s(course, step), bounded=True)
 
 
 def probe_s(course: Course, goal: BatchGoal, step: float, children: int) -> float:
@@ -73,8 +74,7 @@ def _children_s(course: Course, children: int, step: float = 0.0) -> float:
 def proof_shape(course: Course, step: float) -> Shape:
     steps = PROOF_STEPS if step * PROOF_STEPS >= course.plan.timed_s else 2 * PROOF_STEPS
     limit = max(ROOM * _proof_s(course, step), room_s(course) / 2)
-    end = give_up_s(course)
-    return Shape(longer=PROOF_LONGER, through_epoch=True, warm=WARM, steps=steps, limit_s=limit, give_up_s=end)
+    return Shape(longer=PROOF_LONGER, through_epoch=True, warm=WARM, steps=steps, limit_s=limit, bounded=True)
 
 
 def proof_s(course: Course, step: float) -> float:
@@ -113,4 +113,4 @@ def last_pairs(course: Course, size: int) -> int:
 
 def last_shape(course: Course, size: int) -> Shape:
     step = step_s(course, [], size, Mode.REAL)
-    return Shape(warm=WARM, limit_s=ROOM * max(course.hot_s(), _rated_s(course, step)), give_up_s=give_up_s(course))
+    return Shape(warm=WARM, limit_s=ROOM * max(course.hot_s(), _rated_s(course, step)), bounded=True)

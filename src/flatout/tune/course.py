@@ -153,7 +153,7 @@ class Course:
         finally:
             self._scale = scale
 
-    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int, give_up_s: float) -> Steps[LossCurve | None]:
+    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int) -> Steps[LossCurve | None]:
         """The losses of a short training in a child of its own."""
         self.asked += 1
         result = yield Segment(
@@ -168,7 +168,7 @@ class Course:
             trying=list(self.trying),
             curve=True,
             seed=seed,
-            give_up_s=give_up_s,
+            give_up_s=give_up_s(self),
         )
         self._child = None
         self.spent_s += result.took_s
@@ -193,7 +193,7 @@ class Course:
             batch=shape.batch,
             through_epoch=shape.through_epoch,
             limit_s=shape.limit_s,
-            give_up_s=shape.give_up_s,
+            give_up_s=give_up_s(self) if shape.bounded else None,
         )
 
     def _enough(self, result: SegmentResult, shape: Shape) -> bool:
@@ -211,7 +211,8 @@ class Course:
         plain = result.took_s - result.build_s
         self._note_build(values, restart, result.build_s)
         if restart:
-            looked = self.plan.looked_s if self.asked == 1 else 0.0
+            # The first child was there before. Other searches than those for a batch hardly start any, and go by what they see.
+            looked = self.plan.looked_s if self.asked == 1 and self.plan.batch is not BatchGoal.KEEP else 0.0
             self._starts.append(max(0.0, looked, plain - self.hot_s(mode)))
             if result.build_s > 0:
                 self._rebuild_s = result.build_s

@@ -7,7 +7,7 @@ anything nothing is raced, which is said.
 from __future__ import annotations
 
 from flatout.measure.time_to_loss import Learned, LossCurve, TimeToLoss, judge
-from flatout.tune.course import Course, Steps, give_up_s
+from flatout.tune.course import Course, Steps
 from flatout.tune.model import Values
 
 SEEDS = 3
@@ -26,12 +26,12 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
         if seconds < SHORTEST_S:
             return TimeToLoss(verdict=Learned.UNKNOWN, code="no-time-to-race", pairs=len(pairs))
         course.pending = 2 * (SEEDS - number)
-        plain = yield from course.ask_curve(own, 1000 * number, seconds, STEPS, give_up_s(course))
+        plain = yield from course.ask_curve(own, 1000 * number, seconds, STEPS)
         if plain is None:
             break
         # A little longer than the plain one: what comes to the goal in the last moment has come to it.
         as_long = 1.02 * plain.seconds[-1]
-        other = yield from course.ask_curve(changed, 1000 * number, as_long, 10 * STEPS, give_up_s(course))
+        other = yield from course.ask_curve(changed, 1000 * number, as_long, 10 * STEPS)
         if other is None:
             break
         pairs.append((plain, other))

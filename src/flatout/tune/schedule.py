@@ -28,7 +28,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     warm: int | None = None  # steps, where fewer are enough …
     steps: int | None = None  # … and those that are timed
     limit_s: float | None = None
-    give_up_s: float | None = None
+    bounded: bool = False  # given up soon after the end of the budget
 
 
 USUAL = Shape()

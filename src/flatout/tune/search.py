@@ -110,6 +110,9 @@ def _improve(course: Course) -> Steps[None]:
             params: Params = {"allowed": course.plan.allow.value} if code == "not-allowed" else {}
             for value in offer.values:
                 course.decide(offer, value, code, params)
+    if course.fits_only:
+        yield from batch_size(course)
+        return
     if course.bound == "input":
         course.input_matched = True  # for now: nothing is kept back from the stage itself
         yield from workers_first(course)

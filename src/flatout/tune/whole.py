@@ -154,7 +154,7 @@ def last_comparison(course: Course) -> Steps[Trial | None]:
             return None
         course.pending = segments_for(looks[0])
         question = Question(a={}, b=course.whole, mode=Mode.REAL, suspect=Suspect.NEITHER, looks=looks, worth=None)
-        question.shape_b = shape_b
+        question.shape, question.shape_b = Shape(bounded=shape_b is not None), shape_b
         trial = yield from held(course, question)
         if trial is not None:
             if course.looked_at != course.whole:
