@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from flatout.api import config_source, placement, ranks, resolving
+from flatout.api import placement, profile_check, ranks, resolving
 from flatout.api.checkpoint import Training
 from flatout.api.config_source import ConfigSource
 from flatout.api.data_loading import Batch, OptimizedDataLoader, check_loader
@@ -39,23 +39,29 @@ B2 = TypeVar("B2")
 class TrainingAccelerator(Loop):
     """One training. `config` as in `setup_gpu_training`; without it nothing that rounds differently is turned on."""
 
-    def __init__(self, config: ConfigSource | None = None) -> None:
+    def __init__(self, config: ConfigSource | None = None, *, trust_profile: bool = False) -> None:
         super().__init__()
         if config is not None:
-            self.setup_gpu_training(config)
+            self.setup_gpu_training(config, trust_profile=trust_profile)
 
     # -- the three of the documents -----------------------------------------------------------------------------------
 
-    def setup_gpu_training(self, config: ConfigSource = "auto") -> AcceleratedConfig:
-        """A profile (flatout.toml), a YAML or JSON file, a dict, a `TrainingConfig`, or "auto"."""
+    def setup_gpu_training(self, config: ConfigSource = "auto", *, trust_profile: bool = False) -> AcceleratedConfig:
+        """A profile (flatout.toml), a YAML or JSON file, a dict, a `TrainingConfig`, or "auto".
+
+        A profile that was measured on another torch, driver or card is left out, unless `trust_profile` is set.
+        """
         if self._training is not None and self._training.models:
             raise OrderError("library.set-up-late")
-        wanted = config_source.read(config)
+        wanted, differs = profile_check.read(config, trust_profile)
         resolved = resolving.resolve(wanted)
         self._device = torch.device(resolved.device)
         resolving.take(self._device, wanted.gpu_memory_fraction)
         self._ranks = Ranks(resolved.rank, resolved.local_rank, resolved.world_size)
         self._notes.is_quiet = not self._ranks.is_first
+        if differs:
+            resolved.reasons["profile"] = differs
+            self._notes.warn_that(differs)
         if resolved.distributed != "no":
             ranks.start(self._device)
         self._config = resolved

@@ -56,6 +56,11 @@ def _switch(name: str, wanted: bool | str, supported: bool, reasons: dict[str, s
 # -- the device -----------------------------------------------------------------------------------------------------------
 
 
+def device_of(wanted: TrainingConfig) -> Any:
+    """Where a training with this configuration would be."""
+    return _device(wanted, ranks.here(), {})
+
+
 def _device(wanted: TrainingConfig, place: Ranks, reasons: dict[str, str]) -> Any:
     if not wanted.use_gpu or wanted.device_id == "cpu":
         reasons["device"] = sentence("choice.cpu-configured")

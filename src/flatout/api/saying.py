@@ -23,6 +23,10 @@ class Notes:
     def warn(self, key: str, **params: object) -> None:
         self._say(logging.WARNING, sentence(key, **params))
 
+    def warn_that(self, text: str) -> None:
+        """A sentence that was made elsewhere."""
+        self._say(logging.WARNING, text)
+
     def tell(self, key: str, **params: object) -> None:
         self._say(logging.INFO, sentence(key, **params))
 
