@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from examples import given, settings, st
 from trainings import LOSS, loop, training
 
 from flatout import TrainingAccelerator

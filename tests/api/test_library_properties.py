@@ -12,8 +12,7 @@
 """
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from examples import given, settings, st
 from test_library_split import begun, close, gradients, mean_loss, whole_gradients
 from torch import nn
 from torch.utils.data import DataLoader
