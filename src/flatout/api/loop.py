@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _MASK = EVERY - 1
+_ELSEWHERE = ("same device", "expected device")  # how torch says that tensors of one operation lie on two devices
 
 
 class _NotSetUp:
@@ -167,7 +168,7 @@ class Loop:
         try:
             loss: Tensor = self._splitter.run(batch, compute, self._pass_back, is_first, compute_loss)
         except RuntimeError as error:
-            if "same device" in str(error):
+            if any(words in str(error) for words in _ELSEWHERE):
                 for module in self._modules:
                     placement.check_placement(module, self._device, batch)
             raise
