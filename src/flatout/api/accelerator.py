@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from flatout.api import placement, profile_check, ranks, resolving
+from flatout.api import float8, placement, profile_check, ranks, resolving
 from flatout.api.checkpoint import Training
 from flatout.api.config_source import ConfigSource
 from flatout.api.data_loading import Batch, OptimizedDataLoader, check_loader
@@ -67,7 +67,7 @@ class TrainingAccelerator(Loop):
         self._config = resolved
         is_tried = resolved.precision_is_tried
         self._regime = Regime(self._device, "no" if is_tried else resolved.precision, is_tried)
-        self._trial = PrecisionTrial(self._device) if is_tried else None
+        self._trial = PrecisionTrial(self._device, "no", resolved.precision) if is_tried else None
         self._watch = LossWatch(self._device, resolved.distributed != "no")
         self._knobs = KnobsOn(resolved, self._device)
         self._training = Training(self._regime, resolved.distributed == "fsdp")
@@ -116,6 +116,7 @@ class TrainingAccelerator(Loop):
             check_loader(loader)
         if self._config.distributed == "fsdp" and optimizer.state:
             raise ModelError("library.optimizer-has-state")
+        self._take_float8(model)
         before = dict(model.named_parameters())
         model.to(self._device)
         if optimizer.state:
@@ -160,8 +161,10 @@ class TrainingAccelerator(Loop):
             group["lr"] = scaled_learning_rate(group["lr"], batch, new_batch, rule)
 
     def unwrap(self, model: Module) -> Module:
-        """The user's own module inside DDP's wrapper."""
+        """The user's own module inside DDP's wrapper, as it was: layers in fp8 are plain until the next forward pass."""
         inner: Module = getattr(model, "module", model) if model in self._modules else model
+        if self._training is not None:
+            self._regime.float8.take_off()
         return inner
 
     # -- the whole training -------------------------------------------------------------------------------------------
@@ -193,6 +196,7 @@ class TrainingAccelerator(Loop):
             self._trial = None
         elif self._trial is not None:
             self._regime.switch("no")  # the trial begins anew
+            self._trial = PrecisionTrial(self._device, "no", self._config.precision)
         self._arrange()
         return extra
 
@@ -231,6 +235,14 @@ class TrainingAccelerator(Loop):
     def is_first_rank(self) -> bool:
         self._ready()
         return self._ranks.is_first
+
+    def _take_float8(self, model: Any) -> None:
+        """Its layers, where fp8 was asked for or may be tried."""
+        is_asked = self._config.precision == "fp8"
+        if not is_asked and (self._trial is None or float8.obstacle(self._device) is not None):
+            return
+        if not self._regime.float8.take(model) and is_asked:
+            raise ModelError("library.fp8-layers", name=type(model).__name__)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -240,20 +240,23 @@ class Loop:
 
     def _try_on(self, trial: PrecisionTrial) -> None:
         low = trial.stepped()
-        candidate = self._config.precision
         if trial.result is None:
-            self._regime.switch(candidate if low else "no")
+            self._regime.switch(trial.candidate if low else trial.base)
         else:
-            self._trial = None
-            self._regime.switch(candidate if trial.is_faster else "no")
+            self._regime.switch(trial.winner)
             key = "library.precision-faster" if trial.is_faster else "library.precision-not-faster"
-            self._notes.tell(key, precision=candidate, **trial.told())
+            self._notes.tell(key, **trial.told())
+            # fp8 has to beat bf16, and is tried only where that is what it would replace.
+            next_one = trial.winner == "bf16" and trial.base == "no" and self._regime.float8.layers
+            self._trial = PrecisionTrial(self._device, "bf16", "fp8") if next_one else None
         self._arrange()
 
     def _look_at(self, loss: Any) -> None:
         if self._config.distributed != "no":  # all fall back or none: gradients are summed over the ranks
             loss = ranks.mean_of(loss)
         self._watch.note(loss)
+        if self._regime.float8.odd_rows and self._regime.precision == "fp8":
+            self._notes.warn_once("library.fp8-rows", rows=self._regime.float8.odd_rows)
         verdict = self._watch.verdict(self._regime.scaler is not None)
         if verdict == FINE:
             return

@@ -47,7 +47,7 @@ class TrainingConfig:
     gpu_memory_fraction: float | None = None
 
     precision: bool | str = "no"
-    """"no", "bf16", "fp16", "auto" (what the device supports, kept only if measured faster); true is "auto"."""
+    """"no", "bf16", "fp16", "fp8", "auto" (what the device supports, kept only if measured faster); true is "auto"."""
     tf32: bool | Auto = False
     cudnn_benchmark: bool | Auto = False
     channels_last: bool = False
@@ -104,7 +104,7 @@ class AcceleratedConfig:
 
     device: str
     precision: str
-    """"no", "bf16" or "fp16"; while `precision_is_tried`, the candidate."""
+    """"no", "bf16", "fp16" or "fp8"; while `precision_is_tried`, the first candidate."""
     precision_is_tried: bool
     tf32: bool
     cudnn_benchmark: bool
@@ -171,8 +171,6 @@ def _knob(knob: str) -> Callable[[str, Any], Any]:
     def check(name: str, value: Any) -> Any:
         found = catalogue.find(knob)
         assert found is not None
-        if knob == "precision" and str(value).lower() in ("fp8", "float8"):
-            raise ConfigurationError("library.no-fp8", name=name)
         if not isinstance(value, values.Written):
             raise _wrong(name, value, ", ".join(found.domain))
         try:
@@ -181,6 +179,11 @@ def _knob(knob: str) -> Callable[[str, Any], Any]:
             raise _wrong(name, value, ", ".join(found.domain)) from None
 
     return check
+
+
+def _precision(name: str, value: Any) -> Any:
+    """The knob's values, and fp8, which is the library's alone."""
+    return "fp8" if str(value).strip().lower() in ("fp8", "float8") else _knob("precision")(name, value)
 
 
 def _device(name: str, value: Any) -> Any:
@@ -224,7 +227,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "use_gpu": _truth,
     "device_id": _device,
     "gpu_memory_fraction": _number(0.0, 1.0, open_low=True),
-    "precision": _knob("precision"),
+    "precision": _precision,
     "tf32": _truth_or_auto,
     "cudnn_benchmark": _truth_or_auto,
     "channels_last": _truth,
