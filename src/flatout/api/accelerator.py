@@ -174,7 +174,8 @@ class TrainingAccelerator(Loop):
     ) -> FitResult:
         """Prepares and trains. `loss` is a module for batches (input, target), or a function of (model, batch).
 
-        Options: `validation` (a loader), `scheduler`, `checkpoint` (a path: saved after each epoch, gone on from if there).
+        Options: `validation` (a loader), `scheduler`, `checkpoint` (a path: saved after each epoch, gone on from if there),
+        `best` (a path: saved after each epoch whose validation loss, or without validation whose loss, is the lowest so far).
         """
         return fit(self, model, optimizer, loader, loss, epochs, options)
 
