@@ -17,7 +17,7 @@ from flatout.api.loop import Loop
 from flatout.api.loss_watch import LossWatch
 from flatout.api.precision_trial import PrecisionTrial
 from flatout.api.ranks import Ranks
-from flatout.api.refusals import of_kind, path_of
+from flatout.api.refusals import LossNotFiniteError, of_kind, path_of
 from flatout.api.regime import Regime
 from flatout.api.splitting import Splitter
 from flatout.api.torch_part import torch
@@ -186,12 +186,19 @@ class TrainingAccelerator(Loop):
         micro = [self._micro.get(id(optimizer), 0) for optimizer in training.optimizers.values()]
         if any(micro):
             raise OrderError("library.save-in-accumulation", count=max(micro))
-        training.save(path_of("path", path), counts, extra, self._ranks.is_first)
+        where, is_good = path_of("path", path).absolute(), self._are_finite()
+        if where == self._last_good and not is_good:
+            raise LossNotFiniteError("library.save-not-finite", path=str(path))
+        training.save(where, counts, extra, self._ranks.is_first)
+        self._last_good = where if is_good else self._last_good
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Everything as `save` found it, or an error and nothing changed. Gives back the `extra`."""
         training = self._prepared("load")
-        counts, extra = training.load(path_of("path", path), self._ranks.rank, self._ranks.world_size)
+        where = path_of("path", path).absolute()
+        counts, extra = training.load(where, self._ranks.rank, self._ranks.world_size)
+        if self._are_finite():
+            self._last_good = where
         self.steps, self._backwards = counts["steps"], counts["backwards"]
         if counts["tried"]:
             self._trial = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from flatout.api import ranks
 from flatout.api.errors import ConfigurationError
-from flatout.api.refusals import LossNotFiniteError, unknown_name
+from flatout.api.refusals import unknown_name
 from flatout.api.torch_part import torch
 
 OPTIONS = ("validation", "scheduler", "checkpoint", "best")
@@ -97,16 +97,23 @@ def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
 def _epoch(accelerator: Any, module: Any, optimizer: Any, batches: Any, compute: Any) -> float:
     total: Any = None
     count, stepped = 0, True
+    counted: Any = None  # in mixed precision a step may be left out: what it gave does not count
+    if accelerator.precision != "no":
+        counted = torch.zeros((), device=accelerator.device)
     for batch in batches:
         loss = accelerator.train_on(batch, lambda part: compute(module, part))
         stepped = accelerator.step(optimizer)
+        if counted is not None:
+            counted += torch.isfinite(loss)
+            loss = torch.nan_to_num(loss, nan=0.0, posinf=0.0, neginf=0.0)
         total = loss if total is None else total + loss
         count += 1
     if not stepped and accelerator.config.distributed != "fsdp":  # there the group goes on into the next epoch
         accelerator.flush(optimizer)
-    mean = _mean(accelerator, total, count)
+    accelerator._be_finite()
+    mean = _mean(accelerator, total, count if counted is None else int(counted.item()))
     if count and not math.isfinite(mean):
-        raise LossNotFiniteError("library.loss-not-finite", step=accelerator.steps)  # before anything is saved
+        raise accelerator._not_finite("library.loss-not-finite")  # before anything is saved
     return mean
 
 

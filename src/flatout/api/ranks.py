@@ -124,6 +124,15 @@ def mean_over_all(total: Any, count: int, device: Any) -> float:
     return whole / number if number else math.nan
 
 
+def all_say(flag: bool, mode: str, device: Any) -> bool:
+    """Whether every rank says so; every rank calls it."""
+    if mode == "no":
+        return flag
+    found = torch.tensor(float(flag), device=device)
+    torch.distributed.all_reduce(found, op=torch.distributed.ReduceOp.MIN)
+    return bool(found.item())
+
+
 def barrier() -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()

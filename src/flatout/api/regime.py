@@ -5,10 +5,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from flatout.api import recovery
 from flatout.api.float8 import Float8
 from flatout.api.torch_part import torch
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16"}  # under fp8 what is no linear layer runs in bf16
+
+FOLD = 256  # steps
 
 PLAIN: AbstractContextManager[None] = nullcontext()
 
@@ -22,6 +25,8 @@ class Regime:
         self.scaler: Any = None
         self._kept: Any = None  # the scaler survives a switch to float32 and back, with its scale
         self._skipped = torch.zeros((), dtype=torch.float32, device=device)
+        self._one = torch.ones((), dtype=torch.float32, device=device)
+        self._told: list[Any] = []  # of steps without a scaler, whether they were left out; added up now and then
         self._asked = "tried" if is_tried else precision
         self.float8 = Float8()
         self.switch(precision)
@@ -60,12 +65,25 @@ class Regime:
             self._skipped.add_(found.to(self._skipped.device, non_blocking=True))
         scaler.update()
 
+    def step_if_finite(self, optimizer: Any) -> None:
+        """Of a fused optimizer, without a scaler."""
+        self._told.append(recovery.step_if_finite(optimizer, self._one))
+        if len(self._told) >= FOLD:
+            self._fold()
+
+    def _fold(self) -> None:
+        if self._told:
+            self._skipped.add_(torch.stack(self._told).sum())
+            self._told.clear()
+
     @property
     def skipped_steps(self) -> int:
         """Waits for the device."""
+        self._fold()
         return int(self._skipped.item())
 
     def state_dict(self) -> dict[str, Any]:
+        self._fold()
         scaler = {} if self._kept is None else self._kept.state_dict()
         return {"precision": self.precision, "asked": self._asked, "scaler": scaler, "skipped": self._skipped.cpu()}
 
@@ -77,4 +95,5 @@ class Regime:
             if self._kept is None:
                 self._kept = torch.amp.GradScaler(self._device_type)
             self._kept.load_state_dict(state["scaler"])
+        self._told.clear()
         self._skipped.copy_(state["skipped"])
