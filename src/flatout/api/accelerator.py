@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from flatout.api import float8, placement, profile_check, ranks, resolving
+from flatout.api import float8, optimizer_options, placement, profile_check, ranks, resolving
 from flatout.api.checkpoint import Training
 from flatout.api.config_source import ConfigSource
 from flatout.api.data_loading import Batch, OptimizedDataLoader, check_loader
@@ -116,6 +116,7 @@ class TrainingAccelerator(Loop):
             check_loader(loader)
         if self._config.distributed == "fsdp" and optimizer.state:
             raise ModelError("library.optimizer-has-state")
+        optimizer_options.tell_differences(optimizer, self._config.wanted, self._notes)
         self._take_float8(model)
         before = dict(model.named_parameters())
         model.to(self._device)
@@ -140,6 +141,12 @@ class TrainingAccelerator(Loop):
         self._arrange()
         self._arrange_sync()
         return (module, optimizer, *(self.optimize_data_loading(loader) for loader in loaders))
+
+    def make_optimizer(self, model: Module, kind: type[O] | None = None, **options: Any) -> O:
+        """`kind` (AdamW) over the model's parameters, with the configuration's lr, betas, eps and weight_decay; `options` win,
+        and None leaves a configured value out."""
+        made: O = optimizer_options.made(model, kind or torch.optim.AdamW, self.config.wanted, options)
+        return made
 
     def register(self, **things: Any) -> None:
         """Schedulers and whatever else has `state_dict` and `load_state_dict`: saved and loaded with the rest."""
