@@ -100,16 +100,14 @@ def test_the_products_really_run_in_float8():
 
 
 def course(precision, steps=150):
-    accelerator, model, optimizer = begun(precision, wide())
+    """Which of the first sixteen numbers is the largest, from fresh numbers at each step."""
+    accelerator, model, optimizer = begun(precision, wide(256))
     torch.manual_seed(1)
-    teacher = nn.Sequential(nn.Linear(1024, 64), nn.Tanh(), nn.Linear(64, 16)).cuda()
     losses = []
     for _ in range(steps):
-        x = torch.randn(512, 1024, device="cuda")
-        with torch.no_grad():
-            y = (4 * teacher(x)).argmax(1)
+        x = torch.randn(512, 256, device="cuda")
         with accelerator.autocast():
-            loss = LOSS(model(x), y)
+            loss = LOSS(model(x), x[:, :16].argmax(1))
         accelerator.backward(loss)
         accelerator.step(optimizer)
         losses.append(loss.detach().float())
@@ -124,7 +122,7 @@ def test_it_learns_as_bf16_does():
     fp8, accelerator = course("fp8")
     print(bf16, fp8)
     assert accelerator._regime.float8.has_run
-    assert fp8[-1] < 0.9 * fp8[0]
+    assert fp8[-1] < 0.5 * fp8[0]
     for one, other in zip(bf16, fp8, strict=True):
         assert abs(one - other) < 0.05 + 0.05 * one, (bf16, fp8)
 
@@ -176,4 +174,4 @@ def test_under_torch_compile():
         accelerator.backward(loss)
         accelerator.step(optimizer)
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.95 * losses[0]
