@@ -58,7 +58,7 @@ def train(args):
     torch.manual_seed(args.seed)
     accelerator = TrainingAccelerator(config)
     model = BehaviorNet(hidden=16 if args.small else 128)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr or 1e-3)
+    optimizer = accelerator.make_optimizer(model, torch.optim.Adam)  # with lr, betas, eps and weight_decay of the configuration
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.9)
     criterion = torch.nn.CrossEntropyLoss()
     data = DataLoader(SensorWindows(args.train_size), batch_size=config.batch_size or 32, shuffle=True)

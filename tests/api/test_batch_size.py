@@ -6,8 +6,7 @@ import contextlib
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from examples import given, st
 
 from flatout.base.records import Missing
 from flatout.tune.batch import BatchPolicy, BatchProbe

@@ -1,16 +1,24 @@
 """Where a configuration comes from, what it may say, and how it is refused: in a sentence that names the argument."""
 
+import copy
+import dataclasses
+import inspect
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from flatout import BatchSizeOptimizer, TrainingAccelerator, auto_optimize_config
+from flatout.api.adapters import loader_arguments
 from flatout.api.config_source import read
 from flatout.api.errors import ConfigurationError
 from flatout.api.refusals import UnknownNameError
 from flatout.api.training_config import TrainingConfig
+from flatout.base.errors import FlatoutError
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "examples" / "configs"
@@ -65,6 +73,7 @@ def test_others():
         ({"betas": [0.9]}, ConfigurationError, "betas"),
         ({"distributed": "dp"}, ConfigurationError, "distributed"),
         ({"device_id": "gpu0"}, ConfigurationError, "device_id"),
+        ({"knobs": {"gc_policy": "sometimes"}}, ConfigurationError, "gc_policy"),
         ("no-such.yaml", ConfigurationError, "cannot be read"),
         ("config.ini", ConfigurationError, "a profile"),
     ],
@@ -81,13 +90,54 @@ def test_what_cannot_be_meant(source, kind, says):
         ("a.json", '{"batch_size": 3', ConfigurationError, "cannot be parsed"),
         ("a.yaml", "- 1\n- 2\n", ConfigurationError, "a table"),
         ("a.yaml", "train:\n  batchsize: 3\n", UnknownNameError, "batchsize.*batch_size"),
-        ("a.toml", "[knobs]\nworkerz = 3\n", ConfigurationError, "workers"),
+        ("a.toml", "[knobs]\nworkerz = 3\n", UnknownNameError, "workerz.*workers"),
+        ("a.toml", "[fingerprint]\ntorhc = '2.9'\n", UnknownNameError, "torhc.*torch"),
+        ("a.toml", "workers = 3\n", UnknownNameError, "workers.*knobs.workers"),
+        ("a.toml", "[knobs]\nworkers = 'many'\n", ConfigurationError, "workers cannot be many"),
     ],
 )
 def test_files_that_cannot_be_meant(tmp_path, name, text, kind, says):
     (tmp_path / name).write_text(text)
     with pytest.raises(kind, match=says):
         read(tmp_path / name)
+
+
+def config_of(**values):
+    return TrainingConfig(**values)
+
+
+@pytest.mark.parametrize(
+    ("call", "slip", "near"),
+    [
+        (lambda path: read({"precison": "bf16"}), "precison", "precision"),
+        (lambda path: config_of(precison="bf16"), "precison", "precision"),
+        (lambda path: TrainingConfig.from_dict({"precison": "bf16"}), "precison", "precision"),
+        (lambda path: read({"knobs": {"gc_polcy": "on"}}), "gc_polcy", "gc_policy"),
+        (lambda path: TrainingAccelerator({"use_gpu": False, "use_amq": True}), "use_amq", "use_amp"),
+        (lambda path: TrainingAccelerator().fit(None, None, None, None, validaton=None), "validaton", "validation"),
+        (lambda path: auto_optimize_config(path, keys={"bach_size": "bs"}), "bach_size", "batch_size"),
+        (lambda path: auto_optimize_config(path, preset="balansed"), "balansed", "balanced"),
+        (lambda path: auto_optimize_config(path, card="RTX 40500"), "RTX 40500", "RTX 4050"),
+        (lambda path: loader_arguments({"wokers": 4}), "wokers", "workers"),
+        (lambda path: BatchSizeOptimizer(torch.nn.Linear(2, 2), {"use_ampp": True}), "use_ampp", "use_amp"),
+    ],
+)
+def test_an_unknown_key_is_the_same_error_everywhere(tmp_path, call, slip, near):
+    path = tmp_path / "config.yaml"
+    path.write_text("bs: 4\nlr: 0.1\n")
+    with pytest.raises(UnknownNameError) as caught:
+        call(path)
+    assert type(caught.value) is UnknownNameError
+    assert isinstance(caught.value, LookupError | FlatoutError)
+    assert slip in str(caught.value)
+    assert near in str(caught.value)
+    assert sorted(path.parent.iterdir()) == [path]  # nothing was written
+
+
+def test_the_signature_is_still_what_editors_show():
+    names = list(inspect.signature(TrainingConfig).parameters)
+    assert names == [each.name for each in dataclasses.fields(TrainingConfig)]
+    assert copy.deepcopy(TrainingConfig(lr=0.1)) == pickle.loads(pickle.dumps(TrainingConfig(lr=0.1)))
 
 
 def test_what_a_file_says_about_other_things_is_the_users_own(tmp_path):

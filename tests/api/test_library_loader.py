@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from examples import given, settings, st
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SubsetRandomSampler, WeightedRandomSampler
 from trainings import Rows, seed, training
 

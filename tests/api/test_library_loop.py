@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from trainings import LOSS, by_hand, loop, network, same, seed, training, weights
 
 from flatout import TrainingAccelerator, TrainingConfig, auto_optimize_config
@@ -141,6 +142,30 @@ def test_a_fit_whose_loss_is_not_finite_keeps_the_good_checkpoint(tmp_path):
     with pytest.raises(LossNotFiniteError):
         TrainingAccelerator().fit(*training(), lambda net, b: LOSS(net(b[0]), b[1]) * math.nan, epochs=2, checkpoint=path)
     assert path.read_bytes() == good
+
+
+def test_fit_keeps_the_best_over_an_interruption(tmp_path):
+    planted = iter([0.5, 0.2, 0.4, 0.3, 0.1])
+
+    def loss(model, batch):
+        found = LOSS(model(batch[0]), batch[1])
+        return found if torch.is_grad_enabled() else found * 0 + next(planted)
+
+    def fitted(epochs):
+        model, optimizer, loader = training()
+        check = DataLoader(loader.dataset, batch_size=len(loader.dataset))
+        paths = {"checkpoint": tmp_path / "last.pt", "best": tmp_path / "best.pt"}
+        return TrainingAccelerator().fit(model, optimizer, loader, loss, epochs=epochs, validation=check, **paths)
+
+    def kept():
+        return len(torch.load(tmp_path / "best.pt", weights_only=True)["extra"]["losses"])
+
+    assert (fitted(3).best_epoch, kept()) == (1, 2)
+    assert (fitted(4).best_epoch, kept()) == (1, 2)  # 0.3 is better than the last, not than the best before it
+    assert (fitted(5).best_epoch, kept()) == (4, 5)
+    alone = TrainingAccelerator().fit(*training(), LOSS, epochs=2, best=tmp_path / "alone.pt")
+    assert alone.best_epoch == alone.losses.index(min(alone.losses))
+    assert (tmp_path / "alone.pt").exists()
 
 
 def test_fit_goes_on_from_a_checkpoint_of_a_loop(tmp_path):

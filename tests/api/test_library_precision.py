@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from examples import given, settings, st
 from trainings import LOSS, loop, training
 
 from flatout import TrainingAccelerator
@@ -140,8 +139,8 @@ def test_auto_is_tried_on_the_own_steps_and_settles(monkeypatch):
 
 
 def test_what_cannot_be_had_is_said():
-    with pytest.raises(ConfigurationError, match="fp8"):
-        TrainingAccelerator({"precision": "fp8"})
+    with pytest.raises(ConfigurationError, match="fp9"):
+        TrainingAccelerator({"precision": "fp9"})
     accelerator = TrainingAccelerator({"precision": "auto", "use_gpu": False})
     assert accelerator.config.precision in ("no", "bf16")
     assert "precision" in accelerator.config.reasons

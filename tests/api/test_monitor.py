@@ -8,8 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from examples import given, settings, st
 from recorded_nvml import RecordedNvml
 
 from flatout.api import advice, card_account, monitor, performance, refusals

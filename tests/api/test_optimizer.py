@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from examples import given, settings, st
 
 from flatout.api import refusals
 from flatout.api.optimizer import GPUOptimizer, MixedPrecisionConfig

@@ -27,6 +27,8 @@ def measure(seconds: float) -> str:
     metrics: flatout.PerformanceMetrics = analyzer.benchmark_training_speed(seconds=seconds)
     compared: flatout.ComparisonResult = analyzer.compare_cpu_vs_gpu_performance(seconds=seconds)
     speed: float = metrics.training_speed + compared.cpu_samples_per_s
+    watts: float | None = metrics.power_consumption  # None where the driver does not say; metrics.missing says why
+    assert watts is not None or metrics.missing["power_consumption"].reason
     return f"{device.here} {precision.dtype} {memory.headroom} {estimated >= size} {reached} {speed > 0}"
 
 

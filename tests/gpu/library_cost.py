@@ -1,6 +1,6 @@
 """What a step through the library costs beside the loop by hand, Accelerate, Fabric and Lightning.
 
-    library_cost.py SECONDS OUT.json [behavior|restoration|tiny] [no|bf16]
+    library_cost.py SECONDS OUT.json [behavior|restoration|tiny] [no|bf16] [fused]
 
 Every variant trains a model of its own, from the same seed, on the same batches, which lie on the device already: only the loop
 differs. Blocks of a few steps are interleaved in one process, in a new order each round; a round gives one ratio to the loop by
@@ -32,6 +32,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from flatout import TrainingAccelerator
 
+FUSED = sys.argv[-1] == "fused"  # in bf16 the library then leaves out steps that are not finite
 BLOCK = 10
 WARM_ROUNDS = 5
 CUDA = torch.cuda.is_available()
@@ -69,7 +70,7 @@ class Variant:
         torch.manual_seed(0)
         self.model, self.loss, batch = make()
         self.model.to(DEVICE)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=FUSED or None)
         self.batches = [tuple(part.to(DEVICE) for part in batch()) for _ in range(BLOCK)]
         self.precision = precision
         self.begin()
@@ -260,7 +261,7 @@ def told(rounds, name):
 def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    seconds, out, *rest = sys.argv[1:]
+    seconds, out, *rest = [word for word in sys.argv[1:] if word != "fused"]
     model, precision = (*rest, *("tiny", "no")[len(rest) :])
     make = {"behavior": behavior, "restoration": restoration, "tiny": tiny}[model]
     variants = {}
@@ -274,6 +275,7 @@ def main():
         "python": sys.version.split()[0],
         "model": model,
         "precision": precision,
+        "fused": FUSED,
         "rounds": len(rounds),
         "steps_a_round": BLOCK,
         "variants": {name: told(rounds, name) for name in variants},

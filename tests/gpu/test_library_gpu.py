@@ -120,6 +120,32 @@ def test_batches_ahead_are_whole_and_in_order():
     assert torch.equal(torch.cat(sums).cpu(), data.tensors[0][:, 0])
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_a_step_that_is_no_number_is_left_out_and_nobody_waits(optimizer):
+    accelerator = TrainingAccelerator({"device_id": 0, "precision": "bf16"})
+    model = wide(64, 2)
+    more = {"momentum": 0.9} if optimizer is torch.optim.SGD else {}
+    model, steps = accelerator.prepare(model, optimizer(model.parameters(), lr=1e-3, fused=True, **more))
+    x, y = torch.randn(32, 64, device="cuda"), torch.randint(0, 10, (32,), device="cuda")
+
+    def step(factor):
+        with accelerator.autocast():
+            loss = LOSS(model(x), y)
+        accelerator.backward(loss * factor)
+        accelerator.step(steps)
+
+    step(1.0)  # the first may wait
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for number in range(10):
+            step(float("nan") if number == 4 else 1.0)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert accelerator.skipped_steps == 1
+    assert all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+
+
 def test_a_device_that_is_not_there():
     with pytest.raises(ConfigurationError, match="there is no device 99"):
         TrainingAccelerator({"device_id": 99})

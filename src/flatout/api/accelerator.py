@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from flatout.api import config_source, placement, ranks, resolving
+from flatout.api import float8, optimizer_options, placement, profile_check, ranks, resolving
 from flatout.api.checkpoint import Training
 from flatout.api.config_source import ConfigSource
 from flatout.api.data_loading import Batch, OptimizedDataLoader, check_loader
@@ -17,7 +17,7 @@ from flatout.api.loop import Loop
 from flatout.api.loss_watch import LossWatch
 from flatout.api.precision_trial import PrecisionTrial
 from flatout.api.ranks import Ranks
-from flatout.api.refusals import of_kind, path_of
+from flatout.api.refusals import LossNotFiniteError, of_kind, path_of
 from flatout.api.regime import Regime
 from flatout.api.splitting import Splitter
 from flatout.api.torch_part import torch
@@ -39,29 +39,35 @@ B2 = TypeVar("B2")
 class TrainingAccelerator(Loop):
     """One training. `config` as in `setup_gpu_training`; without it nothing that rounds differently is turned on."""
 
-    def __init__(self, config: ConfigSource | None = None) -> None:
+    def __init__(self, config: ConfigSource | None = None, *, trust_profile: bool = False) -> None:
         super().__init__()
         if config is not None:
-            self.setup_gpu_training(config)
+            self.setup_gpu_training(config, trust_profile=trust_profile)
 
     # -- the three of the documents -----------------------------------------------------------------------------------
 
-    def setup_gpu_training(self, config: ConfigSource = "auto") -> AcceleratedConfig:
-        """A profile (flatout.toml), a YAML or JSON file, a dict, a `TrainingConfig`, or "auto"."""
+    def setup_gpu_training(self, config: ConfigSource = "auto", *, trust_profile: bool = False) -> AcceleratedConfig:
+        """A profile (flatout.toml), a YAML or JSON file, a dict, a `TrainingConfig`, or "auto".
+
+        A profile that was measured on another torch, driver or card is left out, unless `trust_profile` is set.
+        """
         if self._training is not None and self._training.models:
             raise OrderError("library.set-up-late")
-        wanted = config_source.read(config)
+        wanted, differs = profile_check.read(config, trust_profile)
         resolved = resolving.resolve(wanted)
         self._device = torch.device(resolved.device)
         resolving.take(self._device, wanted.gpu_memory_fraction)
         self._ranks = Ranks(resolved.rank, resolved.local_rank, resolved.world_size)
         self._notes.is_quiet = not self._ranks.is_first
+        if differs:
+            resolved.reasons["profile"] = differs
+            self._notes.warn_that(differs)
         if resolved.distributed != "no":
             ranks.start(self._device)
         self._config = resolved
         is_tried = resolved.precision_is_tried
         self._regime = Regime(self._device, "no" if is_tried else resolved.precision, is_tried)
-        self._trial = PrecisionTrial(self._device) if is_tried else None
+        self._trial = PrecisionTrial(self._device, "no", resolved.precision) if is_tried else None
         self._watch = LossWatch(self._device, resolved.distributed != "no")
         self._knobs = KnobsOn(resolved, self._device)
         self._training = Training(self._regime, resolved.distributed == "fsdp")
@@ -110,6 +116,8 @@ class TrainingAccelerator(Loop):
             check_loader(loader)
         if self._config.distributed == "fsdp" and optimizer.state:
             raise ModelError("library.optimizer-has-state")
+        optimizer_options.tell_differences(optimizer, self._config.wanted, self._notes)
+        self._take_float8(model)
         before = dict(model.named_parameters())
         model.to(self._device)
         if optimizer.state:
@@ -134,6 +142,12 @@ class TrainingAccelerator(Loop):
         self._arrange_sync()
         return (module, optimizer, *(self.optimize_data_loading(loader) for loader in loaders))
 
+    def make_optimizer(self, model: Module, kind: type[O] | None = None, **options: Any) -> O:
+        """`kind` (AdamW) over the model's parameters, with the configuration's lr, betas, eps and weight_decay; `options` win,
+        and None leaves a configured value out."""
+        made: O = optimizer_options.made(model, kind or torch.optim.AdamW, self.config.wanted, options)
+        return made
+
     def register(self, **things: Any) -> None:
         """Schedulers and whatever else has `state_dict` and `load_state_dict`: saved and loaded with the rest."""
         for name, thing in things.items():
@@ -154,8 +168,10 @@ class TrainingAccelerator(Loop):
             group["lr"] = scaled_learning_rate(group["lr"], batch, new_batch, rule)
 
     def unwrap(self, model: Module) -> Module:
-        """The user's own module inside DDP's wrapper."""
+        """The user's own module inside DDP's wrapper, as it was: layers in fp8 are plain until the next forward pass."""
         inner: Module = getattr(model, "module", model) if model in self._modules else model
+        if self._training is not None:
+            self._regime.float8.take_off()
         return inner
 
     # -- the whole training -------------------------------------------------------------------------------------------
@@ -165,7 +181,8 @@ class TrainingAccelerator(Loop):
     ) -> FitResult:
         """Prepares and trains. `loss` is a module for batches (input, target), or a function of (model, batch).
 
-        Options: `validation` (a loader), `scheduler`, `checkpoint` (a path: saved after each epoch, gone on from if there).
+        Options: `validation` (a loader), `scheduler`, `checkpoint` (a path: saved after each epoch, gone on from if there),
+        `best` (a path: saved after each epoch whose validation loss, or without validation whose loss, is the lowest so far).
         """
         return fit(self, model, optimizer, loader, loss, epochs, options)
 
@@ -176,17 +193,25 @@ class TrainingAccelerator(Loop):
         micro = [self._micro.get(id(optimizer), 0) for optimizer in training.optimizers.values()]
         if any(micro):
             raise OrderError("library.save-in-accumulation", count=max(micro))
-        training.save(path_of("path", path), counts, extra, self._ranks.is_first)
+        where, is_good = path_of("path", path).absolute(), self._are_finite()
+        if where == self._last_good and not is_good:
+            raise LossNotFiniteError("library.save-not-finite", path=str(path))
+        training.save(where, counts, extra, self._ranks.is_first)
+        self._last_good = where if is_good else self._last_good
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Everything as `save` found it, or an error and nothing changed. Gives back the `extra`."""
         training = self._prepared("load")
-        counts, extra = training.load(path_of("path", path), self._ranks.rank, self._ranks.world_size)
+        where = path_of("path", path).absolute()
+        counts, extra = training.load(where, self._ranks.rank, self._ranks.world_size)
+        if self._are_finite():
+            self._last_good = where
         self.steps, self._backwards = counts["steps"], counts["backwards"]
         if counts["tried"]:
             self._trial = None
         elif self._trial is not None:
             self._regime.switch("no")  # the trial begins anew
+            self._trial = PrecisionTrial(self._device, "no", self._config.precision)
         self._arrange()
         return extra
 
@@ -225,6 +250,14 @@ class TrainingAccelerator(Loop):
     def is_first_rank(self) -> bool:
         self._ready()
         return self._ranks.is_first
+
+    def _take_float8(self, model: Any) -> None:
+        """Its layers, where fp8 was asked for or may be tried."""
+        is_asked = self._config.precision == "fp8"
+        if not is_asked and (self._trial is None or float8.obstacle(self._device) is not None):
+            return
+        if not self._regime.float8.take(model) and is_asked:
+            raise ModelError("library.fp8-layers", name=type(model).__name__)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ import contextlib
 import copy
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from _flatout_agent.batch import size_of
 from flatout.api import refusals, trial_batch
@@ -24,66 +24,74 @@ from flatout.machine.model import Gpu, GpuProcess
 from flatout.machine.tally import used
 from flatout.machine.timed import Question
 
+Told = TypeVar("Told")
+
 NVML_LIMIT_S = 10.0
 LOOK_EVERY_S = 0.1
 FIVE_TIMES = 5.0  # what a GPU is promised to be worth (property 4)
 
 NO_GPU = Missing("no-device")
 
+# In all four of these, what could not be known is None, and `missing` has its reason under the field's name.
+
 
 @dataclass
 class UtilizationMetrics:
     """One card over some seconds, whatever ran on it: percent, watts, degrees Celsius, MHz."""
 
-    device: str | Missing
+    device: str | None
     seconds: float
-    gpu_utilization: Spread | Missing
-    power_w: Spread | Missing
-    temperature_c: Spread | Missing
-    sm_clock_mhz: int | Missing  # at the last look
-    sm_clock_max_mhz: int | Missing
+    gpu_utilization: Spread | None
+    power_w: Spread | None
+    temperature_c: Spread | None
+    sm_clock_mhz: int | None  # at the last look
+    sm_clock_max_mhz: int | None
     held_back: dict[str, int] = field(default_factory=dict)  # reason -> looks at which it held the working card back
+    missing: dict[str, Missing] = field(default_factory=dict)
 
 
 @dataclass
 class MemoryMetrics:
     """Bytes. Of the card: by all programs, as its driver counts. Allocated and reserved: by torch in this process."""
 
-    device: str | Missing
-    total: int | Missing
-    used: int | Missing
-    free: int | Missing
-    utilization: float | Missing  # percent of the card
-    allocated: int | Missing
-    reserved: int | Missing  # with torch's cache
-    peak_allocated: int | Missing
-    allocator_retries: int | Missing  # the card was full, and the cache had to be given back
-    processes: list[GpuProcess] | Missing = field(default_factory=lambda: NO_GPU)
+    device: str | None
+    total: int | None
+    used: int | None
+    free: int | None
+    utilization: float | None  # percent of the card
+    allocated: int | None
+    reserved: int | None  # with torch's cache
+    peak_allocated: int | None
+    allocator_retries: int | None  # the card was full, and the cache had to be given back
+    processes: list[GpuProcess] | None = None
+    missing: dict[str, Missing] = field(default_factory=dict)
 
 
 @dataclass
 class PerformanceMetrics:
-    """A training measured. What is not known on this machine is `Missing` with its reason."""
+    """A training measured."""
 
-    gpu_utilization: float | Missing  # percent
-    memory_utilization: float | Missing  # percent of the card, at the peak
+    gpu_utilization: float | None  # percent
+    memory_utilization: float | None  # percent of the card, at the peak
     training_speed: float  # samples/second
-    throughput_improvement: float | Missing  # vs CPU: 5.0 is five times as fast
-    power_consumption: float | Missing  # watts
+    throughput_improvement: float | None  # vs CPU: 5.0 is five times as fast
+    power_consumption: float | None  # watts
     device: str = "cpu"
     batch_size: int = 0
     workload: str = ""
+    missing: dict[str, Missing] = field(default_factory=dict)
 
 
 @dataclass
 class ComparisonResult:
     cpu_samples_per_s: float
-    gpu_samples_per_s: float | Missing
-    speedup: float | Missing
-    meets_target: bool | Missing  # five times
+    gpu_samples_per_s: float | None
+    speedup: float | None
+    meets_target: bool | None  # five times
     batch_size: int
     workload: str
     reason: str
+    missing: dict[str, Missing] = field(default_factory=dict)
 
 
 class GPUPerformanceAnalyzer:
@@ -122,7 +130,8 @@ class GPUPerformanceAnalyzer:
         def spread(name: str) -> Spread | Missing:
             return missing if card is None else accounts.spread(card.index, name)
 
-        return UtilizationMetrics(
+        return _told(
+            UtilizationMetrics,
             device=missing if card is None else card.name,
             seconds=time.perf_counter() - began,
             gpu_utilization=spread("utilisation"),
@@ -139,7 +148,8 @@ class GPUPerformanceAnalyzer:
         missing = answer if isinstance(answer, Missing) else NO_GPU
         taken = missing if card is None else used(card)
         total = missing if card is None else card.memory_total_bytes
-        return MemoryMetrics(
+        return _told(
+            MemoryMetrics,
             device=missing if card is None else card.name,
             total=total,
             used=taken,
@@ -158,7 +168,8 @@ class GPUPerformanceAnalyzer:
             on_gpu = self._time(model, batch, size, gpu, seconds) if gpu else None
         timed = on_gpu or on_cpu
         peak = timed.peak_bytes
-        return PerformanceMetrics(
+        return _told(
+            PerformanceMetrics,
             gpu_utilization=timed.utilisation,
             memory_utilization=100.0 * peak / torch.cuda.get_device_properties(gpu).total_memory
             if gpu and isinstance(peak, int)
@@ -179,7 +190,8 @@ class GPUPerformanceAnalyzer:
             if not torch.cuda.is_available():
                 why = Missing("no-device", "torch.cuda.is_available() is False")
                 reason = self._words("analyzer.no-gpu", rate=f"{cpu:.1f}")
-                return ComparisonResult(cpu, why, why, why, size, name, reason)
+                missing = dict.fromkeys(("gpu_samples_per_s", "speedup", "meets_target"), why)
+                return ComparisonResult(cpu, None, None, None, size, name, reason, missing)
             gpu = _rate(self._time(model, batch, size, f"cuda:{self._place}", seconds))
         times = gpu / cpu
         key = "analyzer.faster" if times >= FIVE_TIMES else "analyzer.below-target"
@@ -229,6 +241,11 @@ class GPUPerformanceAnalyzer:
             "peak_allocated": cuda.max_memory_allocated(place),
             "allocator_retries": cuda.memory_stats(place).get("num_alloc_retries", 0),
         }
+
+
+def _told(kind: Callable[..., Told], **figures: Any) -> Told:
+    missing = {name: figure for name, figure in figures.items() if isinstance(figure, Missing)}
+    return kind(**{name: None if name in missing else figure for name, figure in figures.items()}, missing=missing)
 
 
 def _torch() -> Any:

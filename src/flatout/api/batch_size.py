@@ -104,6 +104,8 @@ class BatchSizeOptimizer:
         name = next((name for name in PRECISIONS if name in self._config), None)
         if knob is None or name is None:
             return "no"
+        if self._config[name] == "fp8":
+            return "bf16"  # what is no linear layer runs in it, and no product needs more memory
         meant = values.meant(knob, self._config[name], f"config[{name!r}]")
         if meant != "auto":
             return meant

@@ -56,6 +56,12 @@ class Training:
             random_state.restore(body["random"][rank])
         return body["counts"], body["extra"]
 
+    def put_weights_back(self, path: Path, world_size: int) -> None:
+        """Models and optimizers alone, of a training that goes on from where its data is."""
+        body = checkpoint_file.read(path)
+        self._check(body, str(path), world_size, anywhere=True)
+        self._put_back(body)
+
     def _put_registered_back(self, saved: dict[str, Any], path: str) -> None:
         """First, for these alone check what they are given only when it is given."""
         before = {name: copy.deepcopy(thing.state_dict()) for name, thing in self.registered.items()}
@@ -97,7 +103,7 @@ class Training:
 
     # -- before anything is changed ---------------------------------------------------------------------------------------
 
-    def _check(self, body: dict[str, Any], path: str, world_size: int) -> None:
+    def _check(self, body: dict[str, Any], path: str, world_size: int, anywhere: bool = False) -> None:
         missing = {"models", "optimizers", "loaders", "registered", "regime", "random", "counts", "extra"} - body.keys()
         if missing:
             raise CheckpointError("library.checkpoint-damaged", path=path, detail=", ".join(sorted(missing)))
@@ -107,7 +113,7 @@ class Training:
                 raise CheckpointError(
                     "library.checkpoint-parts", path=path, part=part, found=_names(body[part]), wanted=_names(own)
                 )
-        if len(body["random"]) != world_size and any(state["position"] for state in body["loaders"].values()):
+        if not anywhere and len(body["random"]) != world_size and any(state["position"] for state in body["loaders"].values()):
             raise CheckpointError("library.checkpoint-ranks", path=path, found=len(body["random"]), wanted=world_size)
         for name, model in self.models.items():
             self._check_model(model, body["models"][name], path)

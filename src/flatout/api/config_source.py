@@ -12,9 +12,10 @@ from typing import Any
 from flatout.api.errors import ConfigurationError
 from flatout.api.refusals import unknown_name
 from flatout.api.training_config import TrainingConfig
-from flatout.base.errors import UsageError
+from flatout.base.errors import UnknownNameError, UsageError
 from flatout.base.records import Missing
 from flatout.knobs import config_keys, profile_file
+from flatout.knobs.profile import Profile
 from flatout.machine import yaml_file
 
 ConfigSource = TrainingConfig | Mapping[str, Any] | str | Path
@@ -48,16 +49,27 @@ def read(source: ConfigSource) -> TrainingConfig:
     raise ConfigurationError("library.config-type", found=type(source).__name__)
 
 
-def _from_file(path: Path) -> TrainingConfig:
-    kind = path.suffix.lower()
-    if kind not in (".toml", ".yaml", ".yml", ".json"):
-        raise ConfigurationError("library.config-file-kind", path=str(path))
+def is_profile(source: object) -> bool:
+    return isinstance(source, str | Path) and Path(source).suffix.lower() == ".toml"
+
+
+def read_profile(path: Path) -> Profile:
     try:
-        if kind == ".toml":
-            return from_profile(profile_file.read(path).knobs)
-        text = path.read_text(encoding="utf-8")
+        return profile_file.read(path)
+    except UnknownNameError:
+        raise
     except UsageError as error:
         raise ConfigurationError(error.key, **error.params) from error
+
+
+def _from_file(path: Path) -> TrainingConfig:
+    if is_profile(path):
+        return from_profile(read_profile(path).knobs)
+    kind = path.suffix.lower()
+    if kind not in (".yaml", ".yml", ".json"):
+        raise ConfigurationError("library.config-file-kind", path=str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         detail = getattr(error, "strerror", None) or str(error)
         raise ConfigurationError("error.cannot-read", path=str(path), detail=detail) from error

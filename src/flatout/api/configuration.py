@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from flatout.api.errors import ConfigurationError
-from flatout.api.refusals import path_of
-from flatout.base.errors import FlatoutError
+from flatout.api.refusals import path_of, unknown_name
+from flatout.base.errors import FlatoutError, UnknownNameError
+from flatout.knobs import config_keys
 from flatout.tune import config_change, config_estimate, config_file, config_find, config_ground
 
 
@@ -32,8 +33,10 @@ def auto_optimize_config(
     Without `command` the values are estimates for this machine (or for `card`). With it, `["python", "main.py",
     "--config", "{config}"]`, they are measured: `flatout tune` runs the script in trials and says on standard error
     what it finds. `keys` tells what the file calls a known key: `{"batch_size": "train.bs"}`.
-    Raises ConfigurationError, a ValueError, with one sentence where something is wrong.
+    Raises UnknownNameError for a key, preset or card that does not exist, else ConfigurationError, a ValueError, with one
+    sentence where something is wrong.
     """
+    _check_names(preset, keys)
     path = path_of("source", source)
     if target is not None:
         target = path_of("target", target)
@@ -42,7 +45,16 @@ def auto_optimize_config(
             return _measured(path, target, command, keys)
         return _estimated(path, target, preset, card, keys)
     except FlatoutError as error:
-        raise ConfigurationError(error.key, **error.params) from error
+        kind = UnknownNameError if error.key == "config-error.card" else ConfigurationError
+        raise kind(error.key, **error.params) from error
+
+
+def _check_names(preset: str, keys: Mapping[str, str] | None) -> None:
+    if preset not in config_estimate.PRESETS:
+        raise unknown_name("preset", str(preset), config_estimate.PRESETS)
+    for name in keys or {}:
+        if name not in config_keys.BY_NAME:
+            raise unknown_name("keys", str(name), config_keys.BY_NAME)
 
 
 def _estimated(

@@ -1,8 +1,9 @@
 """What a training's set-up and loop raise: one type for each kind of mistake, each a sentence that names the argument.
 
 Arguments, unknown names, models without parameters and losses that are not finite are in `refusals.py`, for all of the library.
+`except flatout.base.errors.FlatoutError` catches those and these.
 
-LibraryError                  (a FlatoutError: `except flatout.api.errors.LibraryError` catches them all)
+LibraryError                  a FlatoutError
 ├── RequirementError          ImportError    this torch or this Python is too old, or there is none
 ├── ConfigurationError        ValueError     `config`: a wrong type or value, an unreadable file, a contradiction
 ├── LoaderError               ValueError     `loader`: no loader, a closed one, one that cannot be divided among ranks

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from flatout.api import placement, ranks
+from flatout.api import placement, ranks, recovery
 from flatout.api.checkpoint import Training
 from flatout.api.errors import LossError, OrderError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, LossWatch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _MASK = EVERY - 1
+_ELSEWHERE = ("same device", "expected device")  # how torch says that tensors of one operation lie on two devices
 
 
 class _NotSetUp:
@@ -58,6 +60,8 @@ class Loop:
         self._micro: dict[int, int] = {}  # id of an optimizer -> micro-batches since its last step
         self._backwards = 0
         self._has_fallen_back = False
+        self._leaves_out: set[int] = set()  # ids of the optimizers that leave a step out by themselves
+        self._last_good: Path | None = None  # the last checkpoint, written or read, whose weights were finite
         self._samples = 0  # since the last step, for the monitor
         self.steps = 0  # of optimizers, those that a scaler left out included
 
@@ -167,7 +171,7 @@ class Loop:
         try:
             loss: Tensor = self._splitter.run(batch, compute, self._pass_back, is_first, compute_loss)
         except RuntimeError as error:
-            if "same device" in str(error):
+            if any(words in str(error) for words in _ELSEWHERE):
                 for module in self._modules:
                     placement.check_placement(module, self._device, batch)
             raise
@@ -181,7 +185,15 @@ class Loop:
         """Which of the two ways the hot path takes from now on."""
         self._adds_nothing = self._regime.scaler is None and self._accumulation == 1
         wanted = self._config.wanted
-        self._is_plain = self._adds_nothing and self._trial is None and self._monitor is None and wanted.grad_clip is None
+        is_asked_nothing = self._trial is None and self._monitor is None and wanted.grad_clip is None
+        self._leaves_out = self._which_leave_out()
+        self._is_plain = self._adds_nothing and is_asked_nothing and not self._leaves_out
+
+    def _which_leave_out(self) -> set[int]:
+        """In mixed precision without a scaler; in float32 a step is the user's own, whatever is in it."""
+        if self._regime.dtype is None or self._regime.scaler is not None:
+            return set()
+        return {id(optimizer) for optimizer in self._optimizers() if recovery.leaves_steps_out(optimizer)}
 
     def _pass_back(self, loss: Any) -> None:
         try:
@@ -209,6 +221,8 @@ class Loop:
             self.clip(optimizer, grad_clip)
         if self._regime.scaler is not None:
             self._regime.step(optimizer)
+        elif id(optimizer) in self._leaves_out:
+            self._regime.step_if_finite(optimizer)
         else:
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -239,39 +253,74 @@ class Loop:
 
     def _try_on(self, trial: PrecisionTrial) -> None:
         low = trial.stepped()
-        candidate = self._config.precision
         if trial.result is None:
-            self._regime.switch(candidate if low else "no")
+            self._regime.switch(trial.candidate if low else trial.base)
         else:
-            self._trial = None
-            self._regime.switch(candidate if trial.is_faster else "no")
+            self._regime.switch(trial.winner)
             key = "library.precision-faster" if trial.is_faster else "library.precision-not-faster"
-            self._notes.tell(key, precision=candidate, **trial.told())
+            self._notes.tell(key, **trial.told())
+            # fp8 has to beat bf16, and is tried only where that is what it would replace.
+            next_one = trial.winner == "bf16" and trial.base == "no" and self._regime.float8.layers
+            self._trial = PrecisionTrial(self._device, "bf16", "fp8") if next_one else None
         self._arrange()
 
     def _look_at(self, loss: Any) -> None:
         if self._config.distributed != "no":  # all fall back or none: gradients are summed over the ranks
             loss = ranks.mean_of(loss)
         self._watch.note(loss)
-        verdict = self._watch.verdict(self._regime.scaler is not None)
+        if self._regime.float8.odd_rows and self._regime.precision == "fp8":
+            self._notes.warn_once("library.fp8-rows", rows=self._regime.float8.odd_rows)
+        leaves_out = len(self._leaves_out) == len(self._optimizers()) > 0
+        verdict = self._watch.verdict(self._regime.scaler is not None or leaves_out)
         if verdict == FINE:
             return
         if self._regime.precision != "no" and not self._has_fallen_back:
-            self._has_fallen_back = True
-            self._notes.warn(
-                "library.fell-back",
-                precision=self._regime.precision,
-                why=sentence(f"library.verdict-{verdict}"),
-                step=self.steps,
-            )
-            self._trial = None
-            self._regime.switch("no")
-            self._watch.forget()
-            self._arrange()
+            self._fall_back(verdict)
         elif verdict == NOT_FINITE:
-            raise LossNotFiniteError("library.loss-not-finite", step=self.steps)
+            raise self._not_finite("library.loss-not-finite")
         elif verdict == DIVERGED:
             self._notes.warn("library.loss-diverges", step=self.steps - self.steps % 1000)
+
+    def _fall_back(self, verdict: str) -> None:
+        """Once, to float32. Weights that are no numbers any more train on in no precision: they go back to a checkpoint."""
+        training = self._training
+        assert training is not None
+        told = {
+            "precision": self._regime.precision,
+            "why": sentence(f"library.verdict-{verdict}"),
+            "step": self.steps,
+        }
+        self._has_fallen_back = True
+        self._trial = None
+        self._regime.switch("no")
+        self._watch.forget()
+        self._arrange()
+        recovery.drop_gradients(self._optimizers())
+        if self._are_finite():
+            self._notes.warn("library.fell-back", **told)
+            return
+        if self._last_good is None or not self._last_good.exists():
+            raise self._not_finite("library.weights-not-finite", **told)
+        training.put_weights_back(self._last_good, self._config.world_size)
+        if not self._are_finite():
+            raise self._not_finite("library.weights-not-finite", **told)
+        self._notes.warn("library.went-back", path=str(self._last_good), **told)
+
+    def _be_finite(self) -> None:
+        """Before weights are kept: those that are no numbers go back, once, or end the training. Waits for the device."""
+        if self._are_finite():
+            return
+        if self._regime.precision == "no" or self._has_fallen_back:
+            raise self._not_finite("library.loss-not-finite")
+        self._fall_back(NOT_FINITE)
+
+    def _are_finite(self) -> bool:
+        models = [] if self._training is None else list(self._training.models.values())
+        return ranks.all_say(recovery.are_finite(models), self._config.distributed, self._device)
+
+    def _not_finite(self, key: str, **told: object) -> LossNotFiniteError:
+        last = sentence("library.no-checkpoint") if self._last_good is None else str(self._last_good)
+        return LossNotFiniteError(key, **{"step": self.steps, "last": last, **told})
 
 
 def _check_optimizer(optimizer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Is mixed precision faster on this training's own steps? Tried in the first of them, both ways interleaved, then decided."""
+"""Is a lower precision faster on this training's own steps? Tried in the first of them, both ways interleaved, then decided."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def schedule() -> list[tuple[bool, bool]]:
 class PrecisionTrial:
     """`begin` before the first step and `stepped` after each tell whether the next one runs in low precision."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, base: str = "no", candidate: str = "bf16") -> None:
+        self.base, self.candidate = base, candidate
         self._device = device
         self._steps = schedule()
         self._step = 0
@@ -82,8 +83,13 @@ class PrecisionTrial:
     def is_faster(self) -> bool:
         return self.result is not None and self.result.answer is Answer.FASTER
 
+    @property
+    def winner(self) -> str:
+        return self.candidate if self.is_faster else self.base
+
     def told(self) -> dict[str, str]:
-        """The ratio of the throughputs and its interval, in figures."""
+        """The two, the ratio of their throughputs and its interval, in figures."""
         result = self.result
+        names = {"precision": self.candidate, "base": "float32" if self.base == "no" else self.base}
         values = {} if result is None else {"ratio": result.ratio, "low": result.lower, "high": result.upper}
-        return {name: "?" if isinstance(value, Missing) else f"{value:.2f}" for name, value in values.items()}
+        return names | {name: "?" if isinstance(value, Missing) else f"{value:.2f}" for name, value in values.items()}

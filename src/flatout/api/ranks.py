@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,25 @@ def mean_of(loss: Any) -> Any:
     mine = loss.detach().float().clone()
     torch.distributed.all_reduce(mine)
     return mine / torch.distributed.get_world_size()
+
+
+def mean_over_all(total: Any, count: int, device: Any) -> float:
+    """Of the sums and counts of every rank; every rank calls it and gets the same."""
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
+    if count:
+        sums[0], sums[1] = total.detach().to(sums), count
+    torch.distributed.all_reduce(sums)
+    whole, number = sums.tolist()
+    return whole / number if number else math.nan
+
+
+def all_say(flag: bool, mode: str, device: Any) -> bool:
+    """Whether every rank says so; every rank calls it."""
+    if mode == "no":
+        return flag
+    found = torch.tensor(float(flag), device=device)
+    torch.distributed.all_reduce(found, op=torch.distributed.ReduceOp.MIN)
+    return bool(found.item())
 
 
 def barrier() -> None:

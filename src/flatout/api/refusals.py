@@ -3,7 +3,7 @@
 UsageError
 ├── ArgumentTypeError   TypeError    an argument of the wrong type
 ├── ArgumentValueError  ValueError   the right type, but a value that cannot be meant
-├── UnknownNameError    LookupError  a key or name that does not exist; the nearest known one is said
+├── UnknownNameError    LookupError  a key or name that does not exist, wherever it is written; the nearest known one is said
 └── NoParametersError   ValueError   a model without anything to train
 FlatoutError
 └── LossNotFiniteError  ArithmeticError
@@ -17,7 +17,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from flatout.base.errors import FlatoutError, UsageError
+from flatout.base.errors import FlatoutError, UnknownNameError, UsageError
+
+__all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "LossNotFiniteError",
+    "NoParametersError",
+    "UnknownNameError",
+    "no_near_misses",
+    "of_kind",
+    "path_of",
+    "share",
+    "unknown_name",
+    "whole_number",
+]
 
 
 class ArgumentTypeError(UsageError, TypeError):
@@ -25,10 +39,6 @@ class ArgumentTypeError(UsageError, TypeError):
 
 
 class ArgumentValueError(UsageError, ValueError):
-    pass
-
-
-class UnknownNameError(UsageError, LookupError):
     pass
 
 

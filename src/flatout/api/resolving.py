@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from _flatout_agent.apply.precision import best_precision
-from flatout.api import ranks
+from flatout.api import float8, ranks
 from flatout.api.errors import ConfigurationError
 from flatout.api.ranks import Ranks
 from flatout.api.saying import sentence
@@ -54,6 +54,11 @@ def _switch(name: str, wanted: bool | str, supported: bool, reasons: dict[str, s
 
 
 # -- the device -----------------------------------------------------------------------------------------------------------
+
+
+def device_of(wanted: TrainingConfig) -> Any:
+    """Where a training with this configuration would be."""
+    return _device(wanted, ranks.here(), {})
 
 
 def _device(wanted: TrainingConfig, place: Ranks, reasons: dict[str, str]) -> Any:
@@ -113,6 +118,8 @@ def _precision(wanted: TrainingConfig, device: Any, place: Ranks, reasons: dict[
     asked = str(wanted.precision)
     if asked == "no":
         return "no", False
+    if asked == "fp8" and (why := float8.obstacle(device)) is not None:
+        raise ConfigurationError(why[0], **why[1])
     if asked != "auto":
         if asked == "bf16" and device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < FIRST_WITH_TF32:
             raise ConfigurationError("library.no-bf16", name=torch.cuda.get_device_name(device))
@@ -124,7 +131,8 @@ def _precision(wanted: TrainingConfig, device: Any, place: Ranks, reasons: dict[
     if place.world_size > 1:
         reasons["precision"] = sentence("library.because-capability", precision=best)
         return best, False
-    reasons["precision"] = sentence("library.because-tried", precision=best)
+    more = best == "bf16" and float8.obstacle(device) is None
+    reasons["precision"] = sentence("library.because-tried-both" if more else "library.because-tried", precision=best)
     return best, True
 
 
@@ -133,8 +141,8 @@ def _distributed(wanted: TrainingConfig, place: Ranks, beside: tuple[str, str], 
     mode = ranks.mode_of(wanted.distributed, place)
     if wanted.multi_gpu and mode == "no":
         reasons["distributed"] = sentence("library.because-one-process")
-    if mode == "fsdp" and precision == "fp16":
-        raise ConfigurationError("library.fsdp-fp16")
+    if mode == "fsdp" and precision in ("fp16", "fp8"):
+        raise ConfigurationError("library.fsdp-precision", precision=precision)
     if mode == "fsdp" and device_type != "cuda" and not torch_is_at_least(2, 6):
         raise ConfigurationError("library.fsdp-cpu", found=torch.__version__)
     return mode

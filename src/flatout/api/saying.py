@@ -18,10 +18,21 @@ class Notes:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self._once: set[str] = set()
         self.is_quiet = False  # of several ranks the first speaks
 
     def warn(self, key: str, **params: object) -> None:
         self._say(logging.WARNING, sentence(key, **params))
+
+    def warn_that(self, text: str) -> None:
+        """A sentence that was made elsewhere."""
+        self._say(logging.WARNING, text)
+
+    def warn_once(self, key: str, **params: object) -> None:
+        """Whatever its figures are the next time."""
+        if key not in self._once:
+            self._once.add(key)
+            self.warn(key, **params)
 
     def tell(self, key: str, **params: object) -> None:
         self._say(logging.INFO, sentence(key, **params))

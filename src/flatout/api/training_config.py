@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from flatout.api.errors import ConfigurationError
 from flatout.api.refusals import unknown_name
 from flatout.base.errors import UsageError
 from flatout.knobs import catalogue, values
 
+T = TypeVar("T")
 Auto = Literal["auto"]
 
 DISTRIBUTED = ("auto", "no", "ddp", "fsdp")
 
 
+def _names_are_known(cls: type[T]) -> type[T]:
+    """A misspelt field is refused as a misspelt key of a file is; the signature stays what people and editors see."""
+    made: Callable[..., None] = cls.__init__
+
+    @functools.wraps(made)
+    def checked(self: T, *unnamed: Any, **wanted: Any) -> None:
+        names = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        for name in wanted:
+            if name not in names:
+                raise unknown_name(cls.__name__, name, names)
+        made(self, *unnamed, **wanted)
+
+    cls.__init__ = checked  # type: ignore[method-assign, assignment]
+    return cls
+
+
+@_names_are_known
 @dataclass(kw_only=True)
 class TrainingConfig:
     """What is wanted. Left alone it changes no number of a training: what rounds differently is asked for by name or "auto"."""
@@ -28,7 +47,7 @@ class TrainingConfig:
     gpu_memory_fraction: float | None = None
 
     precision: bool | str = "no"
-    """"no", "bf16", "fp16", "auto" (what the device supports, kept only if measured faster); true is "auto"."""
+    """"no", "bf16", "fp16", "fp8", "auto" (what the device supports, kept only if measured faster); true is "auto"."""
     tf32: bool | Auto = False
     cudnn_benchmark: bool | Auto = False
     channels_last: bool = False
@@ -85,7 +104,7 @@ class AcceleratedConfig:
 
     device: str
     precision: str
-    """"no", "bf16" or "fp16"; while `precision_is_tried`, the candidate."""
+    """"no", "bf16", "fp16" or "fp8"; while `precision_is_tried`, the first candidate."""
     precision_is_tried: bool
     tf32: bool
     cudnn_benchmark: bool
@@ -152,9 +171,7 @@ def _knob(knob: str) -> Callable[[str, Any], Any]:
     def check(name: str, value: Any) -> Any:
         found = catalogue.find(knob)
         assert found is not None
-        if knob == "precision" and str(value).lower() in ("fp8", "float8"):
-            raise ConfigurationError("library.no-fp8", name=name)
-        if not isinstance(value, bool | str):
+        if not isinstance(value, values.Written):
             raise _wrong(name, value, ", ".join(found.domain))
         try:
             return values.meant(found, value, name)
@@ -162,6 +179,11 @@ def _knob(knob: str) -> Callable[[str, Any], Any]:
             raise _wrong(name, value, ", ".join(found.domain)) from None
 
     return check
+
+
+def _precision(name: str, value: Any) -> Any:
+    """The knob's values, and fp8, which is the library's alone."""
+    return "fp8" if str(value).strip().lower() in ("fp8", "float8") else _knob("precision")(name, value)
 
 
 def _device(name: str, value: Any) -> Any:
@@ -196,11 +218,16 @@ def _table(name: str, value: Any) -> Any:
     return value
 
 
+def _knobs(name: str, value: Any) -> Any:
+    found = {values.known(str(knob), name).name: meant for knob, meant in _table(name, value).items()}
+    return {knob: _knob(knob)(knob, meant) for knob, meant in found.items()}
+
+
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "use_gpu": _truth,
     "device_id": _device,
     "gpu_memory_fraction": _number(0.0, 1.0, open_low=True),
-    "precision": _knob("precision"),
+    "precision": _precision,
     "tf32": _truth_or_auto,
     "cudnn_benchmark": _truth_or_auto,
     "channels_last": _truth,
@@ -221,6 +248,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "device_prefetch": _truth_or_auto,
     "multi_gpu": _truth,
     "distributed": _one_of(*DISTRIBUTED),
-    "knobs": _table,
+    "knobs": _knobs,
     "model": _table,
 }

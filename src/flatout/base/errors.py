@@ -2,6 +2,7 @@
 
 FlatoutError            1  something went wrong that is not the user's wording
 ├── UsageError          2  wrong arguments, a file that is not there, two settings that contradict each other
+│   └── UnknownNameError   (also a LookupError) a key or name that does not exist; the nearest known one is said
 └── RecordError         1  a record that cannot be read: damaged, of another kind, or from a newer flatout
 """
 
@@ -29,6 +30,10 @@ class FlatoutError(Exception):
 
 class UsageError(FlatoutError):
     exit_code = 2
+
+
+class UnknownNameError(UsageError, LookupError):
+    pass
 
 
 class RecordError(FlatoutError):

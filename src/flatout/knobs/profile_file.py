@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base import records
-from flatout.base.errors import RecordError, UsageError
+from flatout.base.errors import RecordError, UnknownNameError, UsageError
 from flatout.knobs import catalogue, toml_text, values
 from flatout.knobs.profile import KIND, Fingerprint, Profile, Provenance
 
@@ -64,7 +64,7 @@ def _check_name(name: str, allowed: tuple[str, ...], source: str, section: str) 
     # A knob outside its table is the commonest slip of all.
     meant = f"{section}{near[0]}" if near else f"knobs.{name}" if catalogue.find(name) else ""
     key = "error.profile-key-near" if meant else "error.profile-key"
-    raise UsageError(key, path=source, name=f"{section}{name}", near=meant)
+    raise UnknownNameError(key, path=source, name=f"{section}{name}", near=meant)
 
 
 def _knobs(table: object, source: str) -> dict[str, str]:

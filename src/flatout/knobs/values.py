@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from flatout.base.errors import UsageError
+from flatout.base.errors import UnknownNameError, UsageError
 from flatout.knobs import catalogue
 from flatout.knobs.model import Knob
 
@@ -32,8 +32,8 @@ def known(name: str, where: str) -> Knob:
         return knob
     near = difflib.get_close_matches(name, [knob.name for knob in catalogue.KNOBS], n=1)
     if near:
-        raise UsageError("error.knob-unknown-near", where=where, name=name, near=near[0])
-    raise UsageError("error.knob-unknown", where=where, name=name)
+        raise UnknownNameError("error.knob-unknown-near", where=where, name=name, near=near[0])
+    raise UnknownNameError("error.knob-unknown", where=where, name=name)
 
 
 def meant(knob: Knob, written: Written, where: str) -> str:

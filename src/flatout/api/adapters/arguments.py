@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flatout.api import refusals
+from flatout.api.errors import ConfigurationError
+from flatout.base.errors import UnknownNameError, UsageError
 from flatout.base.words import Words, choose_language
 from flatout.knobs import profile_file, values
 from flatout.knobs.profile import Profile
@@ -104,12 +106,19 @@ def knobs_of(profile: Source) -> dict[str, str]:
     """The knobs of a profile: the record, its file, or a plain dict of them."""
     if isinstance(profile, Profile):
         return dict(profile.knobs)
-    if isinstance(profile, str | os.PathLike):
-        return profile_file.read(Path(profile)).knobs
-    if not isinstance(profile, Mapping):
+    if not isinstance(profile, str | os.PathLike | Mapping):
         raise refusals.ArgumentTypeError(
             "error.argument-type", argument="profile", wanted="Profile | path | dict", found=type(profile).__name__
         )
+    try:
+        return profile_file.read(Path(profile)).knobs if isinstance(profile, str | os.PathLike) else _of_a_dict(profile)
+    except UnknownNameError:
+        raise
+    except UsageError as error:
+        raise ConfigurationError(error.key, **error.params) from error
+
+
+def _of_a_dict(profile: Mapping[str, Any]) -> dict[str, str]:
     meant = {}
     for name, written in profile.items():
         knob = values.known(str(name), "profile")
