@@ -24,6 +24,7 @@ from flatout.tune.model import (
     Values,
     Verdict,
 )
+from flatout.tune.prices import Prices
 from flatout.tune.reasons import REASONS
 from flatout.tune.schedule import USUAL, Shape, restart_values, timed_steps, warm_steps
 
@@ -35,7 +36,6 @@ Steps: TypeAlias = Generator[Segment, SegmentResult, T]
 
 FINAL_PAIRS = 6
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
-RECENT = 20
 FEWEST_STEPS = 3
 TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
@@ -103,13 +103,8 @@ class Course:
         self.asked = 0
         self.spent_s = 0.0
         self._child: Values | None = None  # restart knobs of the living child
-        self._hot: dict[Mode, list[float]] = {}
-        self._starts: list[float] = []
-        self._built: set[tuple[tuple[str, str], ...]] = set()  # what was compiled for in the living child
-        self._built_again: list[float] = []  # what turning back to something compiled took
-        self._plain_s = 0.0  # a segment of the plain script
+        self._prices = Prices()
         self._scale = 1.0
-        self._rebuild_s: float | None = None
 
     @property
     def in_a_hurry(self) -> bool:
@@ -209,49 +204,37 @@ class Course:
         if result.status is not Status.OK:
             return
         plain = result.took_s - result.build_s
-        self._note_build(values, restart, result.build_s)
+        if any(offer.builds and offer.knob in values for offer in self.plan.offers):
+            self._prices.built(values, restart, result.build_s)
         if restart:
             # The first child was there before. Other searches than those for a batch hardly start any, and go by what they see.
             looked = self.plan.looked_s if self.asked == 1 and self.plan.batch is not BatchGoal.KEEP else 0.0
-            self._starts.append(max(0.0, looked, plain - self.hot_s(mode)))
-            if result.build_s > 0:
-                self._rebuild_s = result.build_s
+            self._prices.started(max(looked, plain - self.hot_s(mode)), result.build_s)
         else:
-            self._hot.setdefault(mode, []).append(plain)
-            if mode is Mode.REAL and not values:
-                self._plain_s = plain
+            self._prices.ran(values, mode, plain)
         if mode is Mode.REAL and not values and result.steps and result.samples > result.steps:
             self.samples_per_step = result.samples / result.steps
 
     def child_lives(self, values: Values) -> bool:
         return self._child is not None and self._child == restart_values(self.plan, values)
 
-    def _note_build(self, values: Values, restart: bool, build_s: float) -> None:
-        if restart:
-            self._built.clear()
-        if any(offer.builds and offer.knob in values for offer in self.plan.offers):
-            key = tuple(sorted(values.items()))
-            if key in self._built:
-                self._built_again.append(build_s)
-            self._built.add(key)
-
     # -- time ---------------------------------------------------------------------------------------------------
 
     def hot_s(self, mode: Mode = Mode.REAL) -> float:
         """What a segment takes in a living child."""
-        recent = (self._hot.get(mode) or self._hot.get(Mode.REAL) or [1.6 * self.plan.timed_s])[-RECENT:]
-        return sum(recent) / len(recent)
+        seen = self._prices.hot_s(mode)
+        return 1.6 * self.plan.timed_s if isinstance(seen, Missing) else seen
 
     @property
     def start_s(self) -> float:
-        recent = self._starts[-RECENT:]
-        return sum(recent) / len(recent) if recent else self.plan.start_s
+        seen = self._prices.start_s()
+        return self.plan.start_s if isinstance(seen, Missing) else seen
 
     @property
     def standing_build_s(self) -> float:
         """What a fresh child must build again for what is kept: often less than the first time, thanks to caches."""
-        first = self.first_build_s
-        return first * REBUILD if self._rebuild_s is None else min(first, self._rebuild_s)
+        first, again = self.first_build_s, self._prices.rebuilt_s
+        return first * REBUILD if again is None else min(first, again)
 
     @property
     def first_build_s(self) -> float:
@@ -280,10 +263,12 @@ class Course:
 
     def final_s(self, restarts: bool) -> float:
         fresh = (FINAL_PAIRS + 1) * self.start_s + FINAL_PAIRS / 2 * self.standing_build_s if restarts else 0.0
-        again = self._built_again[-RECENT:]
-        turning = sum(again) / len(again) if again and self.standing_build_s and not restarts else 0.0
+        again = self._prices.turning_back_s()
+        turning = again if isinstance(again, float) and self.standing_build_s and not restarts else 0.0
         tuned = self.hot_s()
-        plain = tuned if self.in_a_hurry else max(tuned, self._plain_s)  # in a hurry some seconds over are the smaller evil
+        plain = (
+            tuned if self.in_a_hurry else max(tuned, self._prices.plain_s)
+        )  # in a hurry some seconds over are the smaller evil
         return FINAL_PAIRS * (tuned + plain + turning) + fresh
 
     def left_s(self) -> float:

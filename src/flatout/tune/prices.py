@@ -1,0 +1,53 @@
+"""What segments, starts and builds were seen to cost: by that a search knows what it can still pay."""
+
+from __future__ import annotations
+
+from flatout.base.records import Missing
+from flatout.tune.model import Mode, Values
+
+RECENT = 20
+
+
+class Prices:
+    def __init__(self) -> None:
+        self._hot: dict[Mode, list[float]] = {}
+        self._starts: list[float] = []
+        self._built: set[tuple[tuple[str, str], ...]] = set()  # what was compiled for in the living child
+        self._turned_back: list[float] = []
+        self.plain_s = 0.0  # a segment of the plain script
+        self.rebuilt_s: float | None = None  # in a fresh child
+
+    def started(self, seconds: float, build_s: float) -> None:
+        self._starts.append(max(0.0, seconds))
+        if build_s > 0:
+            self.rebuilt_s = build_s
+
+    def ran(self, values: Values, mode: Mode, seconds: float) -> None:
+        self._hot.setdefault(mode, []).append(seconds)
+        if mode is Mode.REAL and not values:
+            self.plain_s = seconds
+
+    def built(self, values: Values, restart: bool, build_s: float) -> None:
+        """Under something that is compiled."""
+        if restart:
+            self._built.clear()
+        key = tuple(sorted(values.items()))
+        if key in self._built:
+            self._turned_back.append(build_s)
+        self._built.add(key)
+
+    def hot_s(self, mode: Mode) -> float | Missing:
+        """A segment in a living child."""
+        return _mean(self._hot.get(mode) or self._hot.get(Mode.REAL) or [])
+
+    def start_s(self) -> float | Missing:
+        return _mean(self._starts)
+
+    def turning_back_s(self) -> float | Missing:
+        """To something that was compiled before."""
+        return _mean(self._turned_back)
+
+
+def _mean(seconds: list[float]) -> float | Missing:
+    recent = seconds[-RECENT:]
+    return sum(recent) / len(recent) if recent else Missing("not-measured")
