@@ -14,7 +14,7 @@ from flatout.api.refusals import ArgumentTypeError, UnknownNameError
 from flatout.base.words import LANGUAGES
 from flatout.knobs import profile_file
 from flatout.knobs.catalogue import KNOBS
-from flatout.knobs.profile import Profile
+from flatout.knobs.profile import Fingerprint, Profile
 
 torch = pytest.importorskip("torch")
 
@@ -71,6 +71,22 @@ def test_loader_arguments_make_a_loader(tmp_path):
 def test_what_the_profile_leaves_alone_is_not_said():
     assert transformers_arguments({"precision": "no", "pin_memory": "off", "batch_size": "script"}) == {}
     assert lightning_arguments({"precision": "auto"}).left_out[0].code == "auto-without-gpu" or torch.cuda.is_available()
+
+
+@pytest.mark.parametrize("say", [loader_arguments, lightning_arguments, transformers_arguments])
+def test_a_profile_from_elsewhere_says_nothing_unless_it_is_trusted(tmp_path, say):
+    path = tmp_path / "flatout.toml"
+    knobs = {"precision": "bf16", "workers": "2", "pin_memory": "off"}
+    profile_file.write(path, Profile(knobs=knobs, fingerprint=Fingerprint(torch="1.0.0", script="0" * 64)))
+    said = say(path)
+    assert dict(said) == {}
+    assert {(one.knob, one.code) for one in said.left_out} == {
+        (name, "measured-elsewhere") for name in ("precision", "workers")
+    }
+    assert all("1.0.0" in one.reason and torch.__version__ in one.reason for one in said.left_out)
+    assert dict(say(path, trust_profile=True)) == dict(say(knobs)) != {}
+    profile_file.write(path, Profile(knobs=knobs, fingerprint=Fingerprint(torch=str(torch.__version__), script="0" * 64)))
+    assert dict(say(path)) == dict(say(knobs))
 
 
 def test_what_is_no_profile():

@@ -238,7 +238,7 @@ class TrainingAccelerator(Loop):
 
     @property
     def skipped_steps(self) -> int:
-        """Steps that the scaler left out because of an overflow. Waits for the device."""
+        """Steps that were left out because of gradients that are not finite. Waits for the device."""
         return self._regime.skipped_steps
 
     @property

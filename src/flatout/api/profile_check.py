@@ -12,8 +12,9 @@ from flatout.api.config_source import ConfigSource
 from flatout.api.saying import sentence
 from flatout.api.torch_part import torch
 from flatout.api.training_config import TrainingConfig
+from flatout.base.words import Words, choose_language
 from flatout.knobs import profile
-from flatout.knobs.profile import Difference, Fingerprint
+from flatout.knobs.profile import Difference, Fingerprint, Profile
 from flatout.machine import nvml
 
 CPU = "CPU"  # as `flatout tune` writes it where there is no card
@@ -24,12 +25,20 @@ def read(source: ConfigSource, trust_profile: bool) -> tuple[TrainingConfig, str
     if not config_source.is_profile(source):
         return config_source.read(source), ""
     found = config_source.read_profile(Path(str(source)))
-    differing = profile.differences(_without_script(found.fingerprint), here())
-    told = sentence("run.semicolon").join(_said(each) for each in differing)
-    if not differing or trust_profile:
+    elsewhere = told(differing(found), Words(choose_language(None)))
+    if not elsewhere or trust_profile:
         wanted = config_source.from_profile(found.knobs)
-        return wanted, sentence("profile.other", path=str(source), differences=told) if differing else ""
-    return TrainingConfig(), sentence("library.profile-left-out", path=str(source), differences=told)
+        return wanted, sentence("profile.other", path=str(source), differences=elsewhere) if elsewhere else ""
+    return TrainingConfig(), sentence("library.profile-left-out", path=str(source), differences=elsewhere)
+
+
+def differing(found: Profile) -> list[Difference]:
+    return profile.differences(_without_script(found.fingerprint), here())
+
+
+def told(found: list[Difference], words: Words) -> str:
+    """Both values of each."""
+    return words("run.semicolon").join(_said(each, words) for each in found)
 
 
 def here() -> Fingerprint:
@@ -46,6 +55,6 @@ def _without_script(recorded: Fingerprint) -> Fingerprint:
     return Fingerprint(torch=recorded.torch, driver=recorded.driver, card=recorded.card)
 
 
-def _said(found: Difference) -> str:
-    present = found.here or sentence("missing.unknown")
-    return sentence("profile.difference", part=sentence(f"profile.{found.part}"), recorded=found.recorded, here=present)
+def _said(found: Difference, words: Words) -> str:
+    present = found.here or words("missing.unknown")
+    return words("profile.difference", part=words(f"profile.{found.part}"), recorded=found.recorded, here=present)

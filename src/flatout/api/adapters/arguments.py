@@ -50,16 +50,16 @@ class Arguments(dict[str, Any]):
 Way = Callable[[str], dict[str, Any] | str]
 
 
-def loader_arguments(profile: Source, *, language: str | None = None) -> Arguments:
+def loader_arguments(profile: Source, *, language: str | None = None, trust_profile: bool = False) -> Arguments:
     """For `torch.utils.data.DataLoader`."""
 
     def way(name: str) -> Way:
         return lambda value: {LOADER[name]: _plain(value)}
 
-    return _said(profile, {name: way(name) for name in LOADER}, "not-the-loaders", language)
+    return _said(profile, {name: way(name) for name in LOADER}, "not-the-loaders", language, trust_profile)
 
 
-def lightning_arguments(profile: Source, *, language: str | None = None) -> Arguments:
+def lightning_arguments(profile: Source, *, language: str | None = None, trust_profile: bool = False) -> Arguments:
     """For `lightning.pytorch.Trainer`."""
     ways: dict[str, Way] = {
         "precision": lambda value: _precision(value, lambda dtype: {"precision": LIGHTNING_PRECISION[dtype]}),
@@ -69,10 +69,10 @@ def lightning_arguments(profile: Source, *, language: str | None = None) -> Argu
         "non_blocking": lambda _: "does-so-itself",
         **dict.fromkeys(LOADER, _to_the_loader),
     }
-    return _said(profile, ways, "no-argument", language)
+    return _said(profile, ways, "no-argument", language, trust_profile)
 
 
-def transformers_arguments(profile: Source, *, language: str | None = None) -> Arguments:
+def transformers_arguments(profile: Source, *, language: str | None = None, trust_profile: bool = False) -> Arguments:
     """For `transformers.TrainingArguments`."""
     ways: dict[str, Way] = {
         "precision": lambda value: _precision(value, lambda dtype: {dtype: True}),
@@ -87,10 +87,10 @@ def transformers_arguments(profile: Source, *, language: str | None = None) -> A
         "checkpointing": lambda _: {"gradient_checkpointing": True},
         "batch_size": lambda value: {"per_device_train_batch_size": int(value)},
     }
-    return _said(profile, ways, "no-argument", language)
+    return _said(profile, ways, "no-argument", language, trust_profile)
 
 
-def accelerate_arguments(profile: Source, *, language: str | None = None) -> Arguments:
+def accelerate_arguments(profile: Source, *, language: str | None = None, trust_profile: bool = False) -> Arguments:
     """For `accelerate.Accelerator`; some are objects of that package, which is imported for them."""
     ways: dict[str, Way] = {
         "precision": lambda value: _precision(value, lambda dtype: {"mixed_precision": dtype}),
@@ -99,19 +99,19 @@ def accelerate_arguments(profile: Source, *, language: str | None = None) -> Arg
         "fused_optimizer": lambda _: "own-optimizer",
         **dict.fromkeys(LOADER, _to_the_loader),
     }
-    return _said(profile, ways, "no-argument", language)
+    return _said(profile, ways, "no-argument", language, trust_profile)
 
 
-def knobs_of(profile: Source) -> dict[str, str]:
-    """The knobs of a profile: the record, its file, or a plain dict of them."""
+def profile_of(profile: Source) -> Profile:
+    """The record, read from its file, or made of a plain dict of knobs."""
     if isinstance(profile, Profile):
-        return dict(profile.knobs)
+        return profile
     if not isinstance(profile, str | os.PathLike | Mapping):
         raise refusals.ArgumentTypeError(
             "error.argument-type", argument="profile", wanted="Profile | path | dict", found=type(profile).__name__
         )
     try:
-        return profile_file.read(Path(profile)).knobs if isinstance(profile, str | os.PathLike) else _of_a_dict(profile)
+        return Profile(knobs=_of_a_dict(profile)) if isinstance(profile, Mapping) else profile_file.read(Path(profile))
     except UnknownNameError:
         raise
     except UsageError as error:
@@ -127,17 +127,31 @@ def _of_a_dict(profile: Mapping[str, Any]) -> dict[str, str]:
     return meant
 
 
-def _said(profile: Source, ways: Mapping[str, Way], otherwise: str, language: str | None) -> Arguments:
-    words, said = Words(choose_language(language)), Arguments()
-    for name, value in knobs_of(profile).items():
+def _said(profile: Source, ways: Mapping[str, Way], otherwise: str, language: str | None, trust_profile: bool) -> Arguments:
+    words, said, source = Words(choose_language(language)), Arguments(), profile_of(profile)
+    elsewhere = "" if trust_profile else _differences(source, words)
+    for name, value in source.knobs.items():
         if value in values.UNTOUCHED:
             continue  # as the script has it: nothing to say
-        answer = ways[name](value) if name in ways else otherwise
+        answer: dict[str, Any] | str = "measured-elsewhere"
+        if not elsewhere:
+            answer = ways[name](value) if name in ways else otherwise
         if isinstance(answer, str):
-            said.left_out.append(LeftOut(name, value, answer, words(f"adapter.{answer}", knob=name, value=value)))
+            reason = words(f"adapter.{answer}", knob=name, value=value, differences=elsewhere)
+            said.left_out.append(LeftOut(name, value, answer, reason))
         else:
             said.update(answer)
     return said
+
+
+def _differences(profile: Profile, words: Words) -> str:
+    """Where this is not what the profile was measured on; torch is asked only by one that says where that was."""
+    found = profile.fingerprint
+    if not (found.torch or found.driver or found.card):
+        return ""
+    from flatout.api import profile_check
+
+    return profile_check.told(profile_check.differing(profile), words)
 
 
 def _to_the_loader(value: str) -> str:
