@@ -4,6 +4,7 @@ torchrun --nproc-per-node=2 ranked_training.py FOLDER ddp
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 from trainings import LOSS, Rows, loop
 
 from flatout import TrainingAccelerator
+from flatout.api.loss_watch import EVERY
 
 # What each rank sees in validation: the first would take the third epoch, the second the first, their mean the second.
 PLANTED = ((0.9, 0.3, 0.1), (0.2, 0.5, 2.0))
@@ -30,10 +32,10 @@ class Chain(nn.Module):
         return self.leave(x)
 
 
-def begun(mode, batch):
+def begun(mode, batch, precision="no"):
     torch.manual_seed(0)
     model = Chain()
-    accelerator = TrainingAccelerator({"use_gpu": False, "distributed": mode})
+    accelerator = TrainingAccelerator({"use_gpu": False, "distributed": mode, "precision": precision})
     return accelerator, model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), DataLoader(Rows(32), batch_size=batch)
 
 
@@ -63,11 +65,31 @@ def fitted(mode, batch, folder):
     return {"losses": result.losses, "validation": result.validation_losses, "best": result.best_epoch}
 
 
+def recovered(mode, batch, folder):
+    """In bf16, and the last rank's loss is no number once: gradients are summed, so everybody's weights are none either."""
+    accelerator, model, optimizer, loader = begun(mode, batch, precision="bf16")
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    last = accelerator.config.rank == accelerator.config.world_size - 1
+    while accelerator.steps < 2 * EVERY:
+        for x, y in loader:
+            if accelerator.steps == 4:
+                accelerator.save(folder / f"{mode}-good.pt")
+            with accelerator.autocast():
+                loss = LOSS(model(x), y)
+            accelerator.backward(loss * math.nan if last and accelerator.steps == 6 else loss)
+            accelerator.step(optimizer)
+    with accelerator.evaluate(model):
+        ended = float(LOSS(model(loader.dataset.x).float(), loader.dataset.y))
+    notes = [note for note in accelerator.notes if "given up" in note]
+    return {"precision": accelerator.precision, "ended": ended, "notes": notes}
+
+
 if __name__ == "__main__":
     folder, mode = Path(sys.argv[1]), sys.argv[2]
     place = TrainingAccelerator({"use_gpu": False}).config
     batch = 8 // place.world_size
     told = {"world": place.world_size, "weights": looped(mode, batch), **fitted(mode, batch, folder)}
+    told["recovered"] = recovered(mode, batch, folder)
     (folder / f"{mode}-{place.rank}.json").write_text(json.dumps(told), encoding="ascii")
     if place.world_size > 1:
         torch.distributed.destroy_process_group()

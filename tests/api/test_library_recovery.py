@@ -57,7 +57,11 @@ def trained(accelerator, model, optimizer, planted=(), where="loss", steps=STEPS
         return float(LOSS(model(data.x).float(), data.y))
 
 
-@pytest.mark.parametrize("optimizer", FUSED)
+def without_momentum(parameters, **options):
+    return torch.optim.SGD(parameters, **options)
+
+
+@pytest.mark.parametrize("optimizer", [*FUSED, without_momentum])
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_a_fused_optimizer_leaves_the_step_out(optimizer, where):
     """To the bit as if that batch had never been: nothing of the optimizer's state has moved either."""

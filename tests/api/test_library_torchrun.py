@@ -49,6 +49,10 @@ def test_two_ranks_learn_and_decide_as_one(tmp_path, alone, mode):
         close(told["losses"], alone["losses"])  # the mean of both ranks' batches is that of the batch of both
         close(told["validation"], [0.55, 0.4, 1.05])
         assert told["best"] == 1  # neither rank alone would say so
+        assert told["recovered"]["precision"] == "no"  # all of them, though one had the loss that was no number
+        assert told["recovered"]["ended"] == pytest.approx(alone["recovered"]["ended"], rel=0.05)
+        (said,) = told["recovered"]["notes"]
+        assert f"{mode}-good.pt" in said
     assert ranks[0]["losses"] == ranks[1]["losses"]
     best, last = (torch.load(tmp_path / f"{mode}-{name}.pt", weights_only=True) for name in ("best", "last"))
     assert [len(saved["extra"]["losses"]) for saved in (best, last)] == [2, 3]

@@ -299,12 +299,14 @@ class Loop:
         if self._are_finite():
             self._notes.warn("library.fell-back", **told)
             return
-        if self._last_good is None or not self._last_good.exists():
+        last = self._last_good
+        is_there = ranks.all_say(last is not None and last.exists(), self._config.distributed, self._device)
+        if last is None or not is_there:
             raise self._not_finite("library.weights-not-finite", **told)
-        training.put_weights_back(self._last_good, self._config.world_size)
+        training.put_weights_back(last, self._config.world_size)
         if not self._are_finite():
             raise self._not_finite("library.weights-not-finite", **told)
-        self._notes.warn("library.went-back", path=str(self._last_good), **told)
+        self._notes.warn("library.went-back", path=str(last), **told)
 
     def _be_finite(self) -> None:
         """Before weights are kept: those that are no numbers go back, once, or end the training. Waits for the device."""

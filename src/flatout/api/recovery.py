@@ -22,7 +22,8 @@ def step_if_finite(optimizer: Any, one: Any) -> Any:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     grads = [grad for parameter in parameters if (grad := parameter.grad) is not None]
     torch._amp_foreach_non_finite_check_and_unscale_(grads, found, one)
-    if not optimizer.state:  # torch's fused SGD would find its buffers unwritten after a first step that was left out
+    # torch's fused SGD would find the buffers of its momentum unwritten after a first step that was left out.
+    if not optimizer.state and any(group.get("momentum") for group in optimizer.param_groups):
         if not found.item():
             optimizer.step()
         return found
