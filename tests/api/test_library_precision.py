@@ -1,6 +1,7 @@
 """Precision: the scaler for fp16 alone, skipped steps counted, evaluation alike, one fall-back, a trial on the own steps."""
 
 import math
+import random
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from flatout import TrainingAccelerator
 from flatout.api import resolving
 from flatout.api.errors import ConfigurationError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, judged
-from flatout.api.precision_trial import BLOCKS, PrecisionTrial, schedule
+from flatout.api.precision_trial import BLOCKS, LOOKS, PAIRS, PrecisionTrial, timed, warming
 from flatout.api.refusals import LossNotFiniteError
 
 
@@ -101,15 +102,15 @@ def test_what_diverged_means():
     assert judged([*falling, math.nan, math.inf]) == NOT_FINITE
 
 
-def timed_trial(monkeypatch, low, plain):
-    """A trial whose steps take so long, by a clock of its own."""
+def timed_trial(monkeypatch, low, plain, hiccups=0.01):
+    """A trial whose steps take so long, by a clock of its own; some of them longer."""
     now = [0.0]
     monkeypatch.setattr("flatout.api.precision_trial.time.perf_counter", lambda: now[0])
     trial = PrecisionTrial(torch.device("cpu"))
     is_low, used = trial.begin(), []
     while trial.result is None:
         used.append(is_low)
-        now[0] += (low if is_low else plain) * (1 + 0.01 * (len(used) % 3))
+        now[0] += (low if is_low else plain) * (1 + hiccups * (len(used) % 3))
         is_low = trial.stepped()
     return trial, used
 
@@ -118,11 +119,35 @@ def test_the_trial_decides_by_measurement(monkeypatch):
     trial, used = timed_trial(monkeypatch, low=0.7, plain=1.0)
     assert trial.is_faster
     assert float(trial.told()["ratio"]) == pytest.approx(1 / 0.7, rel=0.05)
-    assert len(used) == len(schedule())
+    assert len(used) == len(warming() + timed())
     assert sum(used) == len(used) / 2
     assert not timed_trial(monkeypatch, low=1.0, plain=1.0)[0].is_faster
     assert not timed_trial(monkeypatch, low=1.3, plain=1.0)[0].is_faster
     assert sum(BLOCKS) * 2 == len(BLOCKS)
+
+
+def test_where_four_pairs_leave_it_open_more_are_looked_at(monkeypatch):
+    """Steps of a millisecond are restless: on a card a gain of a half was lost in the noise of four pairs."""
+    found, lengths = [], set()
+    for seed in range(10):
+        draw, now, used = random.Random(seed), [0.0], []
+        monkeypatch.setattr("flatout.api.precision_trial.time.perf_counter", lambda now=now: now[0])
+        trial = PrecisionTrial(torch.device("cpu"))
+        is_low = trial.begin()
+        while trial.result is None:
+            used.append(is_low)
+            now[0] += (0.66 if is_low else 1.0) * (1 + 2 * (draw.random() < 0.15))
+            is_low = trial.stepped()
+        assert sum(used) == len(used) / 2
+        found.append(trial.is_faster)
+        lengths.add(len(used))
+    assert sum(found) >= 8, found
+    assert lengths <= {len(warming()) + look // PAIRS * len(timed()) for look in LOOKS}
+    assert len(lengths) > 1
+    # What cannot be worth having is not looked at any longer.
+    hopeless, used = timed_trial(monkeypatch, low=1.06, plain=1.0, hiccups=0.02)
+    assert len(used) == len(warming() + timed())
+    assert not hopeless.is_faster
 
 
 def test_auto_is_tried_on_the_own_steps_and_settles(monkeypatch):
@@ -131,7 +156,7 @@ def test_auto_is_tried_on_the_own_steps_and_settles(monkeypatch):
     assert accelerator.config.precision_is_tried
     model, optimizer, loader = accelerator.prepare(*training())
     seen = set()
-    loop(accelerator, model, optimizer, loader, epochs=12, each=lambda: seen.add(accelerator.precision))
+    loop(accelerator, model, optimizer, loader, epochs=40, each=lambda: seen.add(accelerator.precision))
     assert seen == {"no", "bf16"}
     assert accelerator._trial is None
     (said,) = [note for note in accelerator.notes if "own steps" in note]

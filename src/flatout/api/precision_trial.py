@@ -7,17 +7,25 @@ from typing import Any
 
 from flatout.api.torch_part import torch
 from flatout.base.records import Missing
-from flatout.measure.statistics import Answer, Comparison, Pair, compare
+from flatout.measure.statistics import Answer, Comparison, Pair, compare, plausible_gain
 
 WARM = 3  # untimed steps of each way at the beginning: kernels are chosen, caches filled
 SETTLE = 1  # untimed steps after each switch
 TIMED = 5
 BLOCKS = (False, True, True, False, False, True, True, False)  # whether in low precision: A B B A A B B A
+PAIRS = len(BLOCKS) // 2
+LOOKS = (PAIRS, 2 * PAIRS, 4 * PAIRS)  # steps of a millisecond are restless: what four pairs leave open, more may tell
+WORTH = 0.02  # what can hardly give so much is not looked at any longer
+
+Steps = list[tuple[bool, bool]]  # (low precision, edge of a timed block) for the beginning of every step
 
 
-def schedule() -> list[tuple[bool, bool]]:
-    """(low precision, edge of a timed block) for the beginning of every step."""
-    steps = [(low, False) for low in (False, True) for _ in range(WARM)]
+def warming() -> Steps:
+    return [(low, False) for low in (False, True) for _ in range(WARM)]
+
+
+def timed() -> Steps:
+    steps = []
     for low in BLOCKS:
         steps += [(low, False)] * SETTLE + [(low, True)] + [(low, False)] * (TIMED - 1)
     return steps
@@ -29,7 +37,7 @@ class PrecisionTrial:
     def __init__(self, device: Any, base: str = "no", candidate: str = "bf16") -> None:
         self.base, self.candidate = base, candidate
         self._device = device
-        self._steps = schedule()
+        self._steps = warming() + timed()
         self._step = 0
         self._edges: list[Any] = []  # begin and end of every timed block
         self._timing = False
@@ -51,6 +59,7 @@ class PrecisionTrial:
             self._timing, self._since = True, self._step
         if self._step >= len(self._steps):
             self._finish()
+            low = self._step < len(self._steps) and self._steps[self._step][0]
         return low
 
     def _is_full(self) -> bool:
@@ -71,10 +80,24 @@ class PrecisionTrial:
         seconds = [self._between(self._edges[i], self._edges[i + 1]) for i in range(0, len(self._edges), 2)]
         rates = [TIMED / max(each, 1e-9) for each in seconds]
         pairs = []
-        for first in range(0, len(BLOCKS), 2):
-            plain, low = (first + 1, first) if BLOCKS[first] else (first, first + 1)
-            pairs.append(Pair(rates[plain], rates[low], not BLOCKS[first]))
-        self.result = compare(pairs, Missing("too-few"), looks=(len(pairs),))
+        for first in range(0, len(rates), 2):
+            low_first = BLOCKS[first % len(BLOCKS)]
+            plain, low = (first + 1, first) if low_first else (first, first + 1)
+            pairs.append(Pair(rates[plain], rates[low], not low_first))
+        found = compare(pairs, Missing("too-few"), looks=LOOKS)
+        if self._is_open(found, pairs):
+            while len(self._steps) < self._step:  # those that were made while the last event was waited for
+                self._steps.append((False, False))
+            rounds = (next(look for look in LOOKS if look > len(pairs)) - len(pairs)) // PAIRS
+            self._steps += [step for _ in range(rounds) for step in timed()]
+        else:
+            self.result = found
+
+    def _is_open(self, found: Comparison, pairs: list[Pair]) -> bool:
+        if found.answer in (Answer.FASTER, Answer.SLOWER) or len(pairs) >= LOOKS[-1]:
+            return False
+        hope = plausible_gain(pairs)
+        return not isinstance(hope, float) or hope >= WORTH
 
     def _between(self, begin: Any, end: Any) -> float:
         return float(begin.elapsed_time(end) / 1000 if self._device.type == "cuda" else end - begin)
