@@ -150,7 +150,7 @@ NOT_HOOKS = {
     "inject.sitecustomize:_leave_the_path": "compares strings; failing, it could not even give way to the user's own",
     "observe.compiling:_between": "torch 2.0 to 2.2 alone; makes the next",
     "observe.compiling:_between._compile": "torch 2.0 to 2.2 alone; calls start and end, which hold their work in a try",
-    "patch:Patches.put_over": "of knobs alone, called where a compilation ends, which holds its work in a try: tests/apply/test_moving.py",
+    "patch:Patches.put_over": "of knobs alone; its caller holds it in a try: tests/apply/test_moving.py",
     "observe.glances:Glances._give_up": "after a fault of ours, and guarded as a whole: tests/agent/test_glances.py",
     "observe.glances:Glances._of_batches.__next__": "makes the script's own call; what follows it is _next_raised",
     "observe.glances:Glances._next_raised": "where an epoch ends at a glance, which is chance: tests/agent/test_glances.py",
