@@ -75,3 +75,17 @@ KINDS = {
     ),
     "attention": lambda width: Attention(2 * width),
 }
+
+
+def assert_beside(plain, low, skipped):
+    """Losses after each epoch, the first before any: within 0.03 and 3 %.
+
+    A training whose scaler left some first steps out is that much behind: there it may be anywhere since the epoch before.
+    """
+    for epoch, loss in enumerate(low):
+        allowed = plain[max(epoch - bool(skipped), 0) : epoch + 1]
+        assert min(allowed) - 0.03 - 0.03 * plain[epoch] < loss < max(allowed) + 0.03 + 0.03 * plain[epoch], (
+            plain,
+            low,
+            skipped,
+        )

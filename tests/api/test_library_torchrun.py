@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,15 @@ from flatout.api.torch_part import torch_is_at_least
 
 SCRIPT = Path(__file__).resolve().parent / "ranked_training.py"
 SOURCE = SCRIPT.parents[2] / "src"
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def torchrun():
+    """On the loopback by its number: names of machines are looked up slowly where there is no network."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}")
+
 
 MODES = ("ddp", "fsdp") if torch_is_at_least(2, 6) else ("ddp",)  # FSDP2 on the processor came with 2.6
 
@@ -41,7 +50,7 @@ def alone(tmp_path_factory):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_two_ranks_learn_and_decide_as_one(tmp_path, alone, mode):
-    ranks = started(tmp_path, mode, TORCHRUN)
+    ranks = started(tmp_path, mode, torchrun())
     assert [told["world"] for told in ranks] == [2, 2]
     for told in ranks:
         for name, part in told["weights"].items():
