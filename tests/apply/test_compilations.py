@@ -24,6 +24,7 @@ def compiled_frames():
 
 def turns(*wanted, open=True, each=3):
     """What was proved of compile at the end of each turn, and how many frames were compiled by then."""
+    torch._dynamo.reset()  # what other tests compiled is not counted
     training = Training(epochs=1 + each * len(wanted) // 12)
     told = []
     with staged(training, KINDS) as stage:
@@ -31,7 +32,8 @@ def turns(*wanted, open=True, each=3):
 
         def at(step):
             if step % each == 1 and step // each < len(wanted):
-                stage.board.set(wanted[step // each])
+                outcomes = stage.board.set(wanted[step // each])
+                assert all(outcome.status == "applied" for outcome in outcomes.values()), outcomes
             if step % each == 0 and step // each <= len(wanted):
                 told.append((stage.board.proofs().get("compile"), compiled_frames()))
 

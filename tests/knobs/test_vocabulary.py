@@ -30,6 +30,10 @@ FRONT = {
     "ended-too-early",
     "slower",
     "raised",
+    "too-few-epochs",
+    "no-time-to-race",
+    "too-noisy",
+    "nothing-learned",
 }
 
 

@@ -99,10 +99,16 @@ def test_a_short_script_is_started_again():
 
 
 def test_a_hang_is_not_waited_for_twice_without_time():
+    machine = Machine(faults={("precision", "bf16"): Status.HANG}, hang_s=120.0)
+    end, _, results = search(machine, plan(budget_s=200.0))
+    assert sum(r.status is Status.HANG for r in results) == 1
+    assert next(d for d in end.decisions if d.knob == "precision").verdict is Verdict.FAILED
+    # In a hurry it was one of several, and nobody knows which: to find out is not worth another minute.
     machine = Machine(faults={("precision", "bf16"): Status.HANG}, hang_s=60.0)
     end, _, results = search(machine, plan(budget_s=100.0))
     assert sum(r.status is Status.HANG for r in results) == 1
-    assert next(d for d in end.decisions if d.knob == "precision").verdict is Verdict.FAILED
+    assert next(d for d in end.decisions if d.knob == "precision").code == "no-time"
+    assert end.spent_s < 115
 
 
 def test_a_group_that_fails_is_taken_apart():

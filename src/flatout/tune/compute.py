@@ -147,6 +147,7 @@ def consider(
     build_s += rebuild_s(course, offer)
     needs = course.cost_s(_fewest(course, segments), children, build_s, mode) + surcharge_s(course, offer)
     needs = max(needs, segments * course.epochs_s(more.get("shape", USUAL).epochs))
+    needs = max(needs, course.hang_s if offer.knob in course.doubted else 0.0)
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)
     course.trying = [offer.knob]

@@ -89,6 +89,7 @@ class Course:
         self.looked_at: Values | None = None  # what was kept when the ceilings were measured last
         self.wall = False  # the input side holds up all that could be won elsewhere
         self.doubted: set[str] = set()  # knobs that failed together: alone they get one try, not two
+        self.hang_s = 0.0  # what waiting for one took: those that hung together are tried alone where that can be paid again
         self.build_s: dict[str, float] = {}
         self.first_gain: dict[str, float] = {}
         self.batch: BatchStory | None = None
@@ -199,6 +200,8 @@ class Course:
         self.spent_s += result.took_s
         self.pending = max(0, self.pending - 1)
         self.classes.update(result.classes)
+        if result.status is Status.HANG:
+            self.hang_s = max(self.hang_s, result.took_s)
         gone = result.fault or result.status in (Status.ENDED, Status.LATE)
         self._child = None if gone else restart_values(self.plan, values)
         if result.status is not Status.OK:
