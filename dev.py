@@ -3,7 +3,7 @@
 
     python3 dev.py demo                   show flatout on whatever device is there
     python3 dev.py test                   linters, types, walls, all tests
-    python3 dev.py test --torch 2.4.1     the agent's tests on another torch, in an environment of its own
+    python3 dev.py test --torch 2.4.1     the tests of agent, knobs and library on another torch, in an environment of its own
     python3 dev.py test --lowest          the front's tests on the oldest dependencies that pyproject.toml allows
     python3 dev.py test -- -k words       what follows -- goes to pytest
     python3 dev.py test --thorough        the few that take long and rarely tell anything new
@@ -30,6 +30,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST_PYTHON = (3, 11)
 # What depends on torch itself: the hooks, and every style of script under them.
 ON_ANOTHER_TORCH = ["tests/agent", "tests/run/test_specimens.py", "tests/run/test_styles.py", "tests/run/test_scripts.py"]
+WITH_KNOBS = ["tests/apply", "tests/api"]  # need torch 2.4
 SPECIMENS_NEED = ["numpy", "pillow", "pyyaml"]
 
 
@@ -108,10 +109,13 @@ def main_environment() -> Environment:
     return Environment(".venv", [*parts["dependencies"], *parts["dev"], *torch, *SPECIMENS_NEED], True, system=have)
 
 
+def release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
 def other_torch(version: str) -> Environment:
-    old = tuple(int(part) for part in version.split(".")[:2]) < (2, 3)  # built for numpy 1
-    numpy = "numpy<2" if old else "numpy<2.3"
-    packages = [*project()["dependencies"], "pytest", "pytest-timeout", "pytest-xdist", f"torch=={version}", numpy]
+    numpy = "numpy<2" if release(version) < (2, 3) else "numpy<2.3"  # older ones are built for numpy 1
+    packages = [*project()["dependencies"], "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", f"torch=={version}", numpy]
     return Environment(f".venv-torch-{version}", [*packages, "pillow", "pyyaml"], constrained=False)
 
 
@@ -183,7 +187,8 @@ def test(torch: str | None, only_lowest: bool, pytest_arguments: list[str]) -> N
     if torch:
         python = other_torch(torch).prepare().python
         say(f"the agent's tests on torch {torch}")
-        run_tests(python, *(pytest_arguments or ON_ANOTHER_TORCH))
+        knobs = WITH_KNOBS if release(torch) >= (2, 4) else []
+        run_tests(python, *(pytest_arguments or [*ON_ANOTHER_TORCH, *knobs]))
         return
     if only_lowest:
         python = lowest().prepare().python
