@@ -115,7 +115,15 @@ def release(version: str) -> tuple[int, ...]:
 
 def other_torch(version: str) -> Environment:
     numpy = "numpy<2" if release(version) < (2, 3) else "numpy<2.3"  # older ones are built for numpy 1
-    packages = [*project()["dependencies"], "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", f"torch=={version}", numpy]
+    packages = [
+        *project()["dependencies"],
+        "hypothesis",
+        "pytest",
+        "pytest-timeout",
+        "pytest-xdist",
+        f"torch=={version}",
+        numpy,
+    ]
     return Environment(f".venv-torch-{version}", [*packages, "pillow", "pyyaml"], constrained=False)
 
 

@@ -328,3 +328,27 @@ def test_a_penalty_that_comes_later_is_found_in_the_source(tmp_path, monkeypatch
     assert says_create_graph() == "penalties.py:2"
     with staged(Training(), KINDS) as stage:
         assert stage.board.set({"compile": "default"})["compile"].code == "double-backward"
+
+
+def test_nothing_is_compiled_while_the_script_profiles_itself():
+    """In torch 2.13 the profiler raises at its end, if something was compiled while it recorded stacks."""
+    training = Training(epochs=1)
+    proofs = []
+    with staged(training, KINDS) as stage:
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True)
+
+        def at(step):
+            if step == 3:
+                profiler.start()
+                stage.board.set({"compile": "default"})
+            if step == 6:
+                proofs.append(stage.board.proofs()["compile"])
+                profiler.stop()
+                assert profiler.key_averages()
+            if step == 9:
+                proofs.append(stage.board.proofs()["compile"])
+
+        training.run(at)
+    assert proofs[0].code == "script-profiles"
+    assert proofs[1].status == "applied", proofs
+    assert proofs[1].details["calls"] == 3

@@ -12,6 +12,7 @@ from typing import Any
 
 from _flatout_agent.apply.compilations import Key, Tally
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
+from _flatout_agent.apply.handover import is_profiling
 from _flatout_agent.apply.model import Knob, Outcome, Scene, already, applied, refused
 from _flatout_agent.apply.outputs import changed_tensors
 from _flatout_agent.apply.sources import says_create_graph
@@ -42,6 +43,7 @@ class CompileLayer(Layer):
         self._steps = steps
         self.calls = 0
         self.bypassed = 0  # calls that came with hooks, which the compiled function would not run
+        self.postponed = 0  # calls that ran plain while the script's own profiler recorded
         self.again = 0  # calls that ran plain, because a CUDA graph of this step was still waiting for its backward pass
 
     def wrap(self, inner: Run) -> Run:
@@ -51,6 +53,10 @@ class CompileLayer(Layer):
         def run(module: Any, args: Any, kwargs: Any) -> Any:
             if has_hooks(module):
                 self.bypassed += 1
+                return inner(module, args, kwargs)
+            if not self.calls and is_profiling(torch):
+                # What Dynamo compiles while stacks are recorded leaves torch's profiler with names that are gone: it raises.
+                self.postponed += 1
                 return inner(module, args, kwargs)
             self.calls += 1
             if steps is None:
@@ -191,6 +197,8 @@ class Compile(Knob):
             return refused("raised", error=faults[0])
         calls = sum(layer.calls for layer in layers)
         if not calls:
+            if any(layer.postponed for layer in layers):
+                return refused("script-profiles")
             bypassed = sum(layer.bypassed for layer in layers)
             return refused("hooks-on-root" if bypassed else "not-called-yet")
         seen = self._counted()
