@@ -32,8 +32,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="gloo's rendezvo
 def started(folder, mode, launcher=()):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *launcher, str(SCRIPT), str(folder), mode]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
-    assert ended.returncode == 0, ended.stderr[-4000:]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        _, said = process.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # not killed: torchrun ends its ranks, which have sessions of their own
+        process.communicate(timeout=60)
+        raise
+    assert process.returncode == 0, said[-4000:]
     return [json.loads(path.read_text(encoding="ascii")) for path in sorted(folder.glob(f"{mode}-?.json"))]
 
 
