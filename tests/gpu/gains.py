@@ -1,7 +1,7 @@
 """What each knob gives on each specimen, with its interval: gains.py --out gains.json [--only vision] [--knob precision]
 
 Segments of the script as it is (A) and with the knob (B) in turn, inside one running child where the knob can be switched hot,
-in children of their own where it cannot. The table goes to standard output and beside the record as markdown. A knob that
+in two that take turns where it cannot: the other one waits at its step meanwhile. The table goes to standard output and beside the record as markdown. A knob that
 had no effect has no gain either: its reason stands in the table.
 """
 
@@ -46,6 +46,8 @@ VALUES = {
     "cpu_threads": ("1", "2"),
     "allocator": ("expandable", "roundup"),
 }
+# A step of gpt in float32 takes a third of a second: what is not about its computing is measured beside what makes it short.
+BESIDE = {"gpt": {"precision": "bf16"}}
 # Where the loader is the wall these show nothing in the loop: on kept batches.
 COMPUTE = ("precision", "tf32", "channels_last", "fused_optimizer", "compile", "cudnn_benchmark", "gc_policy", "cpu_threads")
 
@@ -64,8 +66,9 @@ def cases(only: list[str], hot: bool) -> list[tuple[str, str, Mode]]:
 class Arms:
     """Asks for one segment after another; a fault ends the case, not the program."""
 
-    def __init__(self, trials: Trials, timed_s: float) -> None:
-        self._trials = trials
+    def __init__(self, plain: Trials, fresh: Trials, timed_s: float) -> None:
+        self._plain = plain
+        self._fresh = fresh  # for what must be there from the start
         self._timed_s = timed_s
         self._count = 0
 
@@ -82,22 +85,22 @@ class Arms:
             stage="gains",
             trying=[name],
         )
-        return self._trials.carry_out(segment)
+        return (self._fresh if any(map(restarts, knobs)) else self._plain).carry_out(segment)
 
 
-def measure(arms: Arms, knob: str, value: str, mode: Mode, pairs: int) -> dict[str, object]:
-    base = dict(NEEDS.get(knob, {}))
+def measure(arms: Arms, name: str, knob: str, value: str, mode: Mode, pairs: int) -> dict[str, object]:
+    base = {**NEEDS.get(knob, {}), **({} if mode is Mode.REPLAY_HOST else BESIDE.get(name, {}))}
     wanted = {**base, knob: value}
-    found = catalogue.find(knob)
-    restarts = found is not None and found.switch is Switch.RESTART
     told: dict[str, object] = {"knob": knob, "value": value, "mode": mode.value, "base": base}
+    if restarts(knob):
+        arms.run(base, mode, knob, warm=24)
     first = arms.run(wanted, mode, knob, warm=24)  # builds what must be built, and shows whether there is an effect
     why = reason(first, knob)
     if why:
         return {**told, "not_applied": why}
     measured, plain = [], []
     for number in range(pairs):
-        order = [base, wanted] if a_first(number, restarts) else [wanted, base]
+        order = [base, wanted] if a_first(number, restarting=False) else [wanted, base]
         rates = {}
         for knobs in order:
             result = arms.run(knobs, mode, knob)
@@ -110,6 +113,11 @@ def measure(arms: Arms, knob: str, value: str, mode: Mode, pairs: int) -> dict[s
     proof = {name: dump(outcome) for name, outcome in first.outcomes.items()}.get(knob)
     rates = {"a": [pair.a for pair in measured], "b": [pair.b for pair in measured]}
     return {**told, "comparison": dump(seen), "rates": rates, "proof": proof, "build_s": first.build_s}
+
+
+def restarts(knob: str) -> bool:
+    found = catalogue.find(knob)
+    return found is not None and found.switch is Switch.RESTART
 
 
 def reason(result: object, knob: str) -> str:
@@ -129,15 +137,19 @@ def specimen(name: str, asked: argparse.Namespace, folder: Path) -> list[dict[st
     here = Path.cwd()
     os.chdir(folder / name)  # what it writes goes there: no sandbox is needed
     try:
-        with Sandbox([]) as sandbox, Trials(command, os.environ, sandbox, SystemClock(), folder / "log") as trials:
-            arms = Arms(trials, asked.timed)
+        with Sandbox([]) as sandbox, children(command, sandbox, folder / "log") as plain, children(command, sandbox, folder / "log2") as fresh:
+            arms = Arms(plain, fresh, asked.timed)
             for knob, value, mode in cases(asked.knob, asked.hot):
-                row = {"specimen": name, **measure(arms, knob, value, mode, asked.pairs)}
+                row = {"specimen": name, **measure(arms, name, knob, value, mode, asked.pairs)}
                 rows.append(row)
                 print(line(row), flush=True)
     finally:
         os.chdir(here)
     return rows
+
+
+def children(command: list[str], sandbox: Sandbox, log: Path) -> Trials:
+    return Trials(command, os.environ, sandbox, SystemClock(), log)
 
 
 def line(row: dict[str, object]) -> str:
