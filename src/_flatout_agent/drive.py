@@ -135,6 +135,7 @@ class Driver:
         self.scene.found(roots, optimizers, self.training_loaders())
         self.scene.autocast_seen, self.scene.compiled_seen = finder.autocast_seen, finder.compiled_seen
         self.scene.double_backward_seen = finder.double_backward_seen
+        self.scene.graph_kept_seen = finder.graph_kept_seen
         kinds = {parameter.device.type for root in roots for parameter in root.parameters()}
         self.scene.device_type = "cuda" if "cuda" in kinds else "cpu"
         self._ready = True

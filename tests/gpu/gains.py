@@ -1,13 +1,14 @@
 """What each knob gives on each specimen, with its interval: gains.py --out gains.json [--only vision] [--knob precision]
 
 Segments of the script as it is (A) and with the knob (B) in turn, inside one running child where the knob can be switched hot,
-in two that take turns where it cannot: the other one waits at its step meanwhile. The table goes to standard output and beside the record as markdown. A knob that
-had no effect has no gain either: its reason stands in the table.
+in two that take turns where it cannot: the other one waits at its step meanwhile. The table goes to standard output and beside
+the record as markdown. A knob that had no effect has no gain either: its reason stands in the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -40,14 +41,14 @@ NEEDS = {
 }
 VALUES = {
     "precision": ("bf16", "fp16"),
-    "compile": ("default", "reduce-overhead"),
+    "compile": ("default", "reduce-overhead", "graphs"),
     "workers": ("4", "8"),
     "prefetch_factor": ("4",),
     "cpu_threads": ("1", "2"),
     "allocator": ("expandable", "roundup"),
 }
-# A step of gpt in float32 takes a third of a second: what is not about its computing is measured beside what makes it short.
-BESIDE = {"gpt": {"precision": "bf16"}}
+# Their steps in float32 are long: what is not about computing is measured beside what makes them short.
+BESIDE = {"gpt": {"precision": "bf16"}, "vision": {"precision": "bf16"}}
 # Where the loader is the wall these show nothing in the loop: on kept batches.
 COMPUTE = ("precision", "tf32", "channels_last", "fused_optimizer", "compile", "cudnn_benchmark", "gc_policy", "cpu_threads")
 
@@ -137,7 +138,9 @@ def specimen(name: str, asked: argparse.Namespace, folder: Path) -> list[dict[st
     here = Path.cwd()
     os.chdir(folder / name)  # what it writes goes there: no sandbox is needed
     try:
-        with Sandbox([]) as sandbox, children(command, sandbox, folder / "log") as plain, children(command, sandbox, folder / "log2") as fresh:
+        with contextlib.ExitStack() as stack:
+            sandbox = stack.enter_context(Sandbox([]))
+            plain, fresh = (stack.enter_context(children(command, sandbox, folder / log)) for log in ("log", "log2"))
             arms = Arms(plain, fresh, asked.timed)
             for knob, value, mode in cases(asked.knob, asked.hot):
                 row = {"specimen": name, **measure(arms, name, knob, value, mode, asked.pairs)}

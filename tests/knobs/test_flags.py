@@ -81,7 +81,7 @@ def test_compile_before_a_launcher_and_a_module(flatout, tmp_path):
         (
             ["--compile", "max-autotun"],
             "--compile: compile cannot be max-autotun; did you mean max-autotune? It takes no, default, reduce-overhead, "
-            "max-autotune, max-autotune-no-cudagraphs.",
+            "max-autotune, max-autotune-no-cudagraphs, graphs.",
         ),
         (["--knob", "precison=bf16"], "--knob: there is no knob precison; did you mean precision?"),
         (["--knob", "precision"], "--knob precision: NAME=VALUE is wanted, as in --knob workers=8."),

@@ -46,7 +46,7 @@ def test_names_and_switches():
 
 def test_values():
     domains = {knob.name: knob.domain for knob in KNOBS}
-    assert domains["compile"] == ("no", *compiling.MODES)
+    assert domains["compile"] == ("no", *compiling.MODES, compiling.GRAPHS)
     for knob in KNOBS:
         assert knob.default in (*knob.domain, "script") or ".." in knob.domain[0], knob.name
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from _flatout_agent.apply.compilations import Key, Tally
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
+from _flatout_agent.apply.graphs import Graphs
 from _flatout_agent.apply.handover import is_profiling
 from _flatout_agent.apply.model import Knob, Outcome, Scene, already, applied, refused
 from _flatout_agent.apply.outputs import changed_tensors
@@ -19,6 +20,7 @@ from _flatout_agent.apply.sources import says_create_graph
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 WITH_GRAPHS = ("reduce-overhead", "max-autotune")
+GRAPHS = "graphs"  # nothing is compiled
 
 # Dynamo gives up silently after 8 variants of a function; a trial must see what they cost instead.
 LIMITS = {
@@ -111,10 +113,13 @@ class Compile(Knob):
         self._handles: list[Any] = []
         self._scene: Scene | None = None
         self._wants_cuda_graphs = False
+        self._graphs: Graphs | None = None  # in place of all the rest
 
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         self._torch = torch = scene.torch
         mode = "default" if value is True or value == "on" else value
+        if mode == GRAPHS:
+            return self._put_on_graphs(scene)
         if mode not in MODES:
             return refused("unknown-value", value=str(value))
         with_graphs = mode in WITH_GRAPHS and scene.has_cuda()
@@ -142,12 +147,23 @@ class Compile(Knob):
             outfit.wear(layer)
         return applied(mode=mode, roots=len(self._worn), cuda_graphs=steps is not None)
 
-    def _obstacle(self, scene: Scene) -> Outcome | None:
+    def _put_on_graphs(self, scene: Scene) -> Outcome:
+        if not scene.has_cuda():
+            return refused("no-cuda-device")
+        if scene.compiled_seen:
+            return already("script-compiles")
+        outcome = self._obstacle(scene, compiling=False)
+        if outcome is None:
+            self._graphs = Graphs()
+            outcome = self._graphs.put_on(scene, GRAPHS)
+        return outcome
+
+    def _obstacle(self, scene: Scene, compiling: bool = True) -> Outcome | None:
         if not scene.roots:
             return refused("no-roots-found")
         if any(type(root).__name__ == "OptimizedModule" for root in scene.roots):
             return already("script-compiles")
-        if self.backend == "inductor":
+        if compiling and self.backend == "inductor":
             if scene.has_cuda() and not _has_triton():
                 return refused("no-triton")
             if not scene.has_cuda() and not any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")):
@@ -168,6 +184,8 @@ class Compile(Knob):
                 setattr(config, name, least)
 
     def take_off(self) -> None:
+        if self._graphs is not None:
+            self._graphs.take_off()
         while self._handles:
             self._handles.pop().remove()
         for outfit, layer in self._worn:
@@ -190,7 +208,16 @@ class Compile(Knob):
         since = Tally().since(self._before, known=bool(known))
         return {name: value + known.get(name, 0) for name, value in since.items()}
 
+    def stays_on(self) -> None:
+        if self._graphs is not None:
+            self._graphs.stays_on()
+
+    def numerics(self, scene: Scene) -> str:
+        return super().numerics(scene) if self._graphs is None else self._graphs.numerics(scene)
+
     def proof(self) -> Outcome:
+        if self._graphs is not None:
+            return self._graphs.proof()
         layers = [layer for _, layer in self._worn]
         faults = [layer.fault for layer in layers if layer.fault]
         if faults:

@@ -71,6 +71,7 @@ class Scene:
         self.autocast_seen = False  # the script enters autocast itself
         self.compiled_seen = False  # the script uses torch.compile itself
         self.double_backward_seen = False  # it differentiates gradients: a penalty, a Hessian
+        self.graph_kept_seen = False  # it goes backward through one graph more than once
         self.wardrobe = Wardrobe(torch)
         self.handover = Handover(torch)
         self.mover = Mover(torch)

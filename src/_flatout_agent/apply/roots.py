@@ -27,6 +27,7 @@ class RootFinder:
         self.autocast_seen = False
         self.compiled_seen = False
         self.double_backward_seen = False  # a gradient that is itself to be differentiated
+        self.graph_kept_seen = False  # a graph that is to be gone backward through once more
         self.calls_a_step = 0  # the most calls of one root between two steps
         self.done = False
 
@@ -97,6 +98,8 @@ class RootFinder:
         def _engine_run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if (args[2] if len(args) > 2 else kwargs.get("create_graph")) is True:
                 self.double_backward_seen = True
+            if (args[1] if len(args) > 1 else kwargs.get("keep_graph")) is True:
+                self.graph_kept_seen = True
             return original(outputs, *args, **kwargs)
 
         return dress(_engine_run_backward, original)

@@ -17,13 +17,12 @@ class Snapshot:
         if devices is None:
             devices = list(range(cuda.device_count())) if cuda.is_initialized() else []
         self._devices = devices
-        self._cuda = [cuda.get_rng_state(device) for device in self._devices]
+        self.cuda_states = [cuda.get_rng_state(device) for device in self._devices]
 
     def restore(self) -> None:
         torch = self._torch
-        with torch.no_grad():
-            for buffer, before in self._buffers:
-                buffer.copy_(before)
+        for buffer, before in self._buffers:
+            buffer.data.copy_(before)  # a graph that waits for its backward pass need not hear of it: it is what it was
         torch.set_rng_state(self._cpu)
-        for device, state in zip(self._devices, self._cuda):  # noqa: B905
+        for device, state in zip(self._devices, self.cuda_states):  # noqa: B905
             torch.cuda.set_rng_state(state, device)

@@ -14,6 +14,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 CREATE_GRAPH = re.compile(r"^[^#\n]*\bcreate_graph\s*=\s*True", re.MULTILINE)
+RETAIN_GRAPH = re.compile(r"^[^#\n]*\bretain_graph\s*=\s*True", re.MULTILINE)
 CHECKPOINTS = re.compile(
     r"^[^#\n]*(\btorch\.utils\.checkpoint\b|\bgrad(ient)?_checkpointing|utils import checkpoint\b)", re.MULTILINE
 )
@@ -49,6 +50,11 @@ def own_sources() -> Iterator[tuple[str, str]]:
 def says_create_graph() -> str:
     """File and line at which the script asks for a gradient that can itself be differentiated; empty where nowhere."""
     return _said(CREATE_GRAPH)
+
+
+def says_retain_graph() -> str:
+    """File and line at which the script keeps a graph that it went backward through; empty where nowhere."""
+    return _said(RETAIN_GRAPH)
 
 
 def says_checkpointing() -> str:

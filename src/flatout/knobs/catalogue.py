@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatout.knobs.model import Bound, Knob, Numerics, Switch
 
 ON_OFF = ("on", "off")
+RECORDED = "graphs"  # of compile: its kernels in CUDA graphs, nothing is compiled
 
 KNOBS: tuple[Knob, ...] = (
     Knob(
@@ -50,7 +51,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         name="compile",
-        domain=("no", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
+        domain=("no", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", RECORDED),
         default="no",
         numerics=Numerics.TOLERANCE,
         switch=Switch.HOT,

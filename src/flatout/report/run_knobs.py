@@ -19,7 +19,10 @@ COLOURS = {
 }
 
 # Proofs that have a fuller sentence where this was seen too.
-FULLER = {"precision": ("scale", "precision-scaled"), "compile": ("cuda_graphs", "compile-graphs")}
+FULLER = {
+    "precision": [("scale", "precision-scaled")],
+    "compile": [("replays", "compile-recorded"), ("cuda_graphs", "compile-graphs")],
+}
 
 
 def lines(knobs: list[KnobUse], words: Words) -> list[RenderableType]:
@@ -59,8 +62,7 @@ def reason(use: KnobUse, words: Words) -> str:
 
 
 def proof(use: KnobUse, words: Words) -> str:
-    seen, fuller = FULLER.get(use.name, ("", ""))
-    key = fuller if seen and seen in use.details else use.name
+    key = next((fuller for seen, fuller in FULLER.get(use.name, []) if seen in use.details), use.name)
     return filled(words, f"proof.{key}", _counted(use.details))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.base.records import Missing, replace
+from flatout.knobs.catalogue import RECORDED
 from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK, Comparison
 from flatout.tune.baseline import BUSY, HARDLY, waits
@@ -17,8 +18,9 @@ from flatout.tune.schedule import USUAL, children_for, restart_values, segments_
 from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
+RECORD_S = 1.0
 DARING_S = 15.0  # the same in a hurry: it may well be less, and gives most
-GRAPHS = frozenset({"reduce-overhead"})  # what it saves is launching
+GRAPHS = frozenset({"reduce-overhead", RECORDED})  # what they save is launching
 KEPT_BUSY = 0.98  # a device as busy as this has no launches to save
 PARTNERS = (("precision", "channels_last"),)
 OUTSIDE_THE_GRAPH = frozenset({"fused_optimizer", "gc_policy", "cpu_threads"})
@@ -84,13 +86,13 @@ def starved(course: Course) -> bool:
 
 
 def _payable_graphs(course: Course) -> list[Offer]:
-    """Compile with graphs, where it is offered and can be paid."""
-    found = []
+    """The first way to CUDA graphs that is offered and can be paid: compiled, or as the script launches its kernels."""
     for offer in graphs_offered(course):
-        needs = course.cost_s(FEWEST_SEGMENTS, 0, build_guess_s(course, offer), course.judging)
-        if not _beyond_repair(course, offer, offer.values[0]) and course.left_s() >= needs:
-            found.append(offer)
-    return found
+        (value,) = offer.values
+        needs = course.cost_s(FEWEST_SEGMENTS, 0, build_guess_s(course, offer, value), course.judging)
+        if course.closed(offer.knob, value) is None and course.left_s() >= needs and not _beyond_repair(course, offer, value):
+            return [offer]
+    return []
 
 
 def graphs_offered(course: Course) -> list[Offer]:
@@ -186,7 +188,7 @@ def surcharge_s(course: Course, offer: Offer) -> float:
     """The first kept knob that needs a child makes the last comparison restart as well, with all that must be built."""
     if not offer.restart or restart_values(course.plan, course.whole):
         return 0.0
-    building = any(other.builds for other in course.offers()) and not course.build_s
+    building = any(other.builds for other in course.offers()) and not course.longest_build_s
     guess = FINAL_PAIRS / 2 * REBUILD * BUILD_GUESS_S if building else 0.0
     return course.final_s(restarts=True) - course.final_s(restarts=False) + guess
 
@@ -226,7 +228,9 @@ def partners(course: Course) -> Steps[None]:
 def together(course: Course, offers: list[Offer], mode: Mode, segments: int = LOOK_SEGMENTS) -> Steps[Trial | None]:
     """Several knobs in one comparison: all of them are kept, or none."""
     children = children_for(PAIRS_AT_LOOK[0]) if any(offer.restart for offer in offers) else 0
-    build_s = 0.0 if children else max(rebuild_s(course, offer) + build_guess_s(course, offer) for offer in offers)
+    build_s = (
+        0.0 if children else max(rebuild_s(course, offer) + build_guess_s(course, offer, offer.values[0]) for offer in offers)
+    )
     needs = course.cost_s(_fewest(course, segments), children, build_s, mode) + surcharge_s(course, offers[0])
     if course.left_s() < needs:
         for offer in offers:
@@ -299,12 +303,12 @@ def building_knobs(course: Course) -> Steps[None]:
         for index, value in enumerate(values):
             course.pending = LOOK_SEGMENTS * (len(values) - index)
             if course.whole.get(offer.knob) != value and not _beyond_repair(course, offer, value):
-                guess = build_guess_s(course, offer)
+                guess = build_guess_s(course, offer, value)
                 decision = yield from consider(course, offer, value, course.judging, guess, segments=FEWEST_SEGMENTS)
                 if decision.verdict is Verdict.KEPT and course.in_a_hurry:
                     # The other mode would cost as much again as all that is still to be tried: at the end, if there is time.
                     for other in values[index + 1 :]:
-                        course.no_time(offer, other, guess)
+                        course.no_time(offer, other, build_guess_s(course, offer, other))
                     break
 
 
@@ -318,22 +322,35 @@ def _launches_count(course: Course) -> bool:
     return codes.get("precision") == "slower" or codes.get("fused_optimizer") == "faster"
 
 
-def build_guess_s(course: Course, offer: Offer) -> float:
+def build_guess_s(course: Course, offer: Offer, value: str) -> float:
     """As long as the longest so far."""
-    return max(course.build_s.values(), default=DARING_S if course.in_a_hurry else BUILD_GUESS_S) if offer.builds else 0.0
+    if not offer.builds:
+        return 0.0
+    if value == RECORDED:
+        return RECORD_S
+    return course.longest_build_s or (DARING_S if course.in_a_hurry else BUILD_GUESS_S)
 
 
 def _beyond_repair(course: Course, offer: Offer, value: str) -> bool:
     """Decides without a trial where it is plain that nothing can be won."""
     planned, step_s = course.plan.steps_planned, course.step_s
-    if planned is not None and isinstance(step_s, float) and planned * step_s < BUILD_GUESS_S / 2:
+    compiling = value != RECORDED
+    if compiling and planned is not None and isinstance(step_s, float) and planned * step_s < BUILD_GUESS_S / 2:
         course.decide(offer, value, "cannot-repay", {"training_s": round(planned * step_s, 1)})
+        return True
+    if compiling and (nothing := _nothing_captured(course, offer)) is not None:
+        course.decide(offer, value, nothing.code, nothing.params)  # another mode of it captures no more
         return True
     # Beside busy workers the host launches more slowly than on kept batches, by which the device is judged.
     if value in GRAPHS and not course.contended and not isinstance(course.busy, Missing) and course.busy >= KEPT_BUSY:
         course.decide(offer, value, "not-launch-bound", {"busy": round(100 * course.busy, 1)})
         return True
     return False
+
+
+def _nothing_captured(course: Course, offer: Offer) -> Decision | None:
+    said = [one for one in course.decisions.values() if one.knob == offer.knob and one.verdict is Verdict.NOT_APPLIED]
+    return next((one for one in said if one.params.get("why") == "nothing-captured"), None)
 
 
 def _told(rate: float | Missing) -> float:

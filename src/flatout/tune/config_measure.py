@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from flatout.base.records import Missing
 from flatout.knobs import config_keys
+from flatout.knobs.catalogue import RECORDED
 from flatout.measure.statistics import Answer, Pair, compare
 from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.config_model import Change, How, State, Verification, Wish
@@ -37,7 +38,7 @@ def wishes_of(end: Finished) -> list[Wish]:
     found = []
     for name in WRITTEN:
         knob = config_keys.BY_NAME[name].knob
-        if knob in end.profile:
+        if knob in end.profile and (knob, end.profile[knob]) != ("compile", RECORDED):  # no script reads that
             decision = next((one for one in end.decisions if one.knob == knob and one.value == end.profile[knob]), None)
             found.append(_wish(name, end.profile[knob], decision))
     if "batch_size" in end.profile and end.batch is not None and end.batch.road == Road.CONFIGURATION and end.batch.rate_after:

@@ -90,7 +90,8 @@ class Course:
         self.wall = False  # the input side holds up all that could be won elsewhere
         self.doubted: set[str] = set()  # knobs that failed together: alone they get one try, not two
         self.hang_s = 0.0  # what waiting for one took: those that hung together are tried alone where that can be paid again
-        self.build_s: dict[str, float] = {}
+        self.build_s: dict[str, float] = {}  # of what is kept
+        self.longest_build_s = 0.0
         self.first_gain: dict[str, float] = {}
         self.batch: BatchStory | None = None
         self.batch_to_come = plan.batch is not BatchGoal.KEEP and plan.batch_size is not None

@@ -7,6 +7,7 @@ from flatout.knobs.model import Bound
 from flatout.tune.baseline import HARDLY, look, sturdy, waits
 from flatout.tune.compute import (
     COPYING,
+    GRAPHS,
     LOOK_SEGMENTS,
     build_guess_s,
     consider,
@@ -103,10 +104,10 @@ def relieve(course: Course) -> Steps[None]:
     for offer in graphs_offered(course):
         (value,) = offer.values
         before = course.decisions.get((offer.knob, value))
-        if course.whole.get(offer.knob) == value or (before is not None and before.code not in NOT_JUDGED_BESIDE_WORKERS):
+        if course.whole.get(offer.knob) in GRAPHS or (before is not None and before.code not in NOT_JUDGED_BESIDE_WORKERS):
             continue
         course.contended = True
-        decision = yield from consider(course, offer, value, Mode.REAL, build_guess_s(course, offer), FEWEST_SEGMENTS)
+        decision = yield from consider(course, offer, value, Mode.REAL, build_guess_s(course, offer, value), FEWEST_SEGMENTS)
         if decision.verdict is Verdict.KEPT:
             yield from look(course)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from flatout.base.records import Missing
+from flatout.knobs.catalogue import RECORDED
 from flatout.measure.statistics import LEAST_GAIN, Answer, Comparison
 from flatout.tune.course import Course
 from flatout.tune.model import Decision, Mode, Offer, Outcome, OutcomeState, Params, Verdict
@@ -22,8 +23,8 @@ def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) ->
     found = trial.comparison
     if found is None or isinstance(found.ratio, Missing):
         return course.decide(offer, value, "too-little", {"pairs": len(trial.pairs)})
-    if offer.builds:
-        course.build_s[offer.knob] = max(trial.build_s, course.build_s.get(offer.knob, 0.0))
+    if offer.builds and value != RECORDED:
+        course.longest_build_s = max(trial.build_s, course.longest_build_s)
     seen = (found, mode)
     if trial.plainly_slower or found.answer is Answer.SLOWER:
         return course.decide(offer, value, "slower", {"gain": percent(found.ratio)}, seen)
@@ -57,6 +58,8 @@ def _faster(course: Course, offer: Offer, value: str, trial: Trial, seen: tuple[
         decision = course.decide(offer, value, code, params, seen)
     _replace_other_value(course, offer, value, float(params["gain"]))
     course.keep(offer.knob, value)
+    if offer.builds:
+        course.build_s[offer.knob] = trial.build_s if value == RECORDED else course.longest_build_s
     if mode is course.judging:
         course.busy = trial.busy
     course.first_gain.setdefault(offer.knob, percent(found.ratio))

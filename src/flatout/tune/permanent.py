@@ -9,6 +9,7 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from flatout.base.records import Struct
+from flatout.knobs.catalogue import RECORDED
 from flatout.tune.model import Values
 
 LOADER = {
@@ -90,7 +91,10 @@ def _model(profile: Values, path: str, places: Places) -> Edit | None:
         knobs.append("channels_last")
         value = f"{value}.to(memory_format=torch.channels_last)"
     mode = profile.get("compile", "no")
-    if mode != "no":
+    if mode == RECORDED:
+        knobs.append("compile")
+        value = f"torch.cuda.make_graphed_callables({value}, (a_batch,))"
+    elif mode != "no":
         knobs.append("compile")
         value = f"torch.compile({value})" if mode == "default" else f'torch.compile({value}, mode="{mode}")'
     if not knobs:

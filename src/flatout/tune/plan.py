@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatout.base.records import replace
-from flatout.knobs.catalogue import KNOBS
+from flatout.knobs.catalogue import KNOBS, RECORDED
 from flatout.knobs.model import Knob, Numerics, Switch
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.model import BatchGoal, Offer, Plan
@@ -19,7 +19,7 @@ ON_A_GPU = {
     "channels_last": ("on",),
     "fused_optimizer": ("on",),
     "cudnn_benchmark": ("on",),
-    "compile": ("default", "reduce-overhead"),
+    "compile": ("default", "reduce-overhead", RECORDED),
     "workers": (),
     "pin_memory": ("on",),
     "non_blocking": ("on",),

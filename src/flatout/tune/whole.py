@@ -87,7 +87,8 @@ def spare_time(course: Course) -> Steps[bool]:
         offer = course.offer(decision.knob)
         if not offer.restart:
             course.stage = "build" if offer.builds else "again"
-            yield from consider(course, offer, decision.value, course.judging, build_guess_s(course, offer), FEWEST_SEGMENTS)
+            guess = build_guess_s(course, offer, decision.value)
+            yield from consider(course, offer, decision.value, course.judging, guess, FEWEST_SEGMENTS)
     course.stage = "again"
     undecided = not any(course.tried(offer.knob, offer.values[0]) for offer in restarting)
     if restarting and (undecided or any(_moved_since(course, offer) for offer in restarting)):

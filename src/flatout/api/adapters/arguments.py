@@ -13,6 +13,7 @@ from flatout.api.errors import ConfigurationError
 from flatout.base.errors import UnknownNameError, UsageError
 from flatout.base.words import Words, choose_language
 from flatout.knobs import profile_file, values
+from flatout.knobs.catalogue import RECORDED
 from flatout.knobs.profile import Profile
 
 Source = Profile | Mapping[str, Any] | str | os.PathLike[str]
@@ -65,7 +66,7 @@ def lightning_arguments(profile: Source, *, language: str | None = None, trust_p
         "precision": lambda value: _precision(value, lambda dtype: {"precision": LIGHTNING_PRECISION[dtype]}),
         "cudnn_benchmark": lambda _: {"benchmark": True},
         "fused_optimizer": lambda _: "own-optimizer",
-        "compile": lambda _: "own-compile",
+        "compile": lambda value: "own-graphs" if value == RECORDED else "own-compile",
         "non_blocking": lambda _: "does-so-itself",
         **dict.fromkeys(LOADER, _to_the_loader),
     }
@@ -78,7 +79,7 @@ def transformers_arguments(profile: Source, *, language: str | None = None, trus
         "precision": lambda value: _precision(value, lambda dtype: {dtype: True}),
         "tf32": lambda _: {"tf32": True},
         "fused_optimizer": lambda _: {"optim": "adamw_torch_fused"},
-        "compile": lambda value: {"torch_compile": True, **({} if value == "default" else {"torch_compile_mode": value})},
+        "compile": _compiled_by_transformers,
         "workers": lambda value: {"dataloader_num_workers": int(value)},
         "persistent_workers": lambda _: {"dataloader_persistent_workers": True},
         "prefetch_factor": lambda value: {"dataloader_prefetch_factor": int(value)},
@@ -169,7 +170,15 @@ def _precision(value: str, said: Callable[[str], dict[str, Any]]) -> dict[str, A
     return said("bf16" if torch.cuda.get_device_capability()[0] >= 8 else "fp16")
 
 
-def _compiled_by_accelerate(value: str) -> dict[str, Any]:
+def _compiled_by_transformers(value: str) -> dict[str, Any] | str:
+    if value == RECORDED:
+        return "own-graphs"
+    return {"torch_compile": True, **({} if value == "default" else {"torch_compile_mode": value})}
+
+
+def _compiled_by_accelerate(value: str) -> dict[str, Any] | str:
+    if value == RECORDED:
+        return "own-graphs"
     from flatout.api.adapters.accelerate import compiling
 
     return {"dynamo_plugin": compiling(value)}

@@ -1,0 +1,130 @@
+"""One forward and one backward pass recorded as CUDA graphs. The only place that records."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any, Callable, Iterator
+from weakref import ref
+
+WARM = 2  # passes before: libraries choose their kernels and take their memory there
+FAR = 1e-2  # of the norm
+
+Pass = Callable[[list[Any]], Any]  # inputs -> the one tensor that is returned
+
+
+class Recording:
+    """Replays on fixed memory: inputs are copied in, what comes out is copied by whoever keeps it."""
+
+    def __init__(self, torch: Any, run: Pass, inputs: list[Any], wanted: list[Any], module: Any) -> None:
+        self.inputs = [tensor.detach().clone() for tensor in inputs]
+        with _twins(torch, module) as twins:
+            self._record(torch, run, [twins[id(parameter)] for parameter in wanted])
+
+    def _record(self, torch: Any, run: Pass, wanted: list[Any]) -> None:
+        with _aside(torch):
+            for _ in range(WARM):
+                out = run(self.inputs)
+                torch.autograd.grad(out, wanted, torch.ones_like(out), allow_unused=True)
+        del out
+        self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        # Other threads may ask for memory meanwhile: a loader's pins batches.
+        with torch.cuda.graph(self._forward, capture_error_mode="thread_local"):
+            out = run(self.inputs)
+        self.gradient = torch.empty_like(out)
+        with torch.cuda.graph(self._backward, pool=self._forward.pool(), capture_error_mode="thread_local"):
+            # What was kept for it stays: else its memory would be used again, and a second backward pass read something else.
+            gradients = torch.autograd.grad(out, wanted, self.gradient, allow_unused=True, retain_graph=True)
+        self.out = out.detach()
+        self.gradients = [None if gradient is None else gradient.detach() for gradient in gradients]
+
+    def forward(self) -> None:
+        self._forward.replay()
+
+    def backward(self) -> None:
+        self._backward.replay()
+
+
+@contextlib.contextmanager
+def _twins(torch: Any, module: Any) -> Iterator[dict[int, Any]]:
+    """Other names for the same memory in place of the weights. Autograd ties a weight to the stream that it was used on first,
+    and the graph of the script's last step is often still there: a recording that waits for that stream fails.
+
+    Recurrent layers read a list of their weights, and copy all of them where these seem to be others (`_flat_weight_refs`)."""
+    twins: dict[int, Any] = {}
+    places: list[tuple[Any, Any, Any, Any]] = []
+    for part in module.modules():
+        flat, refs = vars(part).get("_flat_weights") or [], vars(part).get("_flat_weight_refs") or []
+        named = [(part._parameters, name, weight) for name, weight in part._parameters.items()]
+        for place, name, weight in [*named, *((flat, number, weight) for number, weight in enumerate(flat))]:
+            if weight is not None and weight.requires_grad:
+                twins.setdefault(id(weight), torch.nn.Parameter(weight.detach()))
+                places.append((place, name, weight, twins[id(weight)]))
+        for number, known in enumerate(refs):
+            weight = known() if known is not None else None
+            if weight is not None and id(weight) in twins:
+                places.append((refs, number, known, ref(twins[id(weight)])))
+    try:
+        for place, name, _, twin in places:
+            place[name] = twin
+        yield twins
+    finally:
+        for place, name, own, _ in places:
+            place[name] = own
+
+
+@contextlib.contextmanager
+def _aside(torch: Any) -> Iterator[None]:
+    """On a stream of its own, as recording wants it."""
+    now, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+    aside.wait_stream(now)
+    with torch.cuda.stream(aside):
+        yield
+    now.wait_stream(aside)
+
+
+class Recorder:
+    """What recording needs of the device."""
+
+    device_type = "cuda"
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def record(self, run: Pass, inputs: list[Any], wanted: list[Any], module: Any) -> Recording:
+        now = self._torch.cuda.current_stream()
+        try:
+            return Recording(self._torch, run, inputs, wanted, module)
+        finally:
+            self._torch.cuda.set_stream(now)  # torch does not turn back to it where its recording fails
+
+    @contextlib.contextmanager
+    def no_waiting(self) -> Iterator[None]:
+        """What waits for the device raises: it could not be recorded, and an attempt leaves the generator unusable."""
+        cuda = self._torch.cuda
+        before = cuda.get_sync_debug_mode()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls it a prototype
+            cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            cuda.set_sync_debug_mode(before)
+
+    def mend(self, states: list[Any]) -> None:
+        """A recording that failed leaves the generator believing that it goes on: it gets another state of the same numbers."""
+        torch = self._torch
+        torch.cuda.synchronize()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        if states and hasattr(generator, "graphsafe_set_state"):
+            fresh = torch.Generator(device=generator.device)
+            fresh.set_state(states[0])
+            generator.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def close_enough(first: Any, second: Any) -> bool:
+    """Of a replay and the plain pass: other kernels may have been chosen, other numbers not."""
+    if first is None or second is None:
+        return first is second
+    first, second = first.detach().float(), second.detach().float()
+    return bool((first - second).norm() <= FAR * first.norm() + 1e-12)

@@ -1,0 +1,214 @@
+"""compile=graphs on a real card: recorded and replayed, the same training to the bit, refused where it must be."""
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn
+
+from _flatout_agent.apply.model import EXACT, Scene
+from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.apply.switchboard import Switchboard
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
+
+STEPS = 24
+
+
+class Pictures(nn.Module):
+    """Statistics, dropout, a convolution: what a recording could get wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, stride=2)
+        )
+        self.drop = nn.Dropout(0.3)
+        self.head = nn.Linear(16 * 49, 5)
+
+    def forward(self, x):
+        return self.head(self.drop(self.features(x).flatten(1)))
+
+
+class Speech(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(16, 32, num_layers=2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(64, 5)
+
+    def forward(self, x):
+        y, _ = self.rnn(x.flatten(2).transpose(1, 2).reshape(x.shape[0], -1, 16))
+        return self.head(y.mean(dim=1))
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lift = nn.Linear(256, 64)
+        layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(64, 5)
+
+    def forward(self, x):
+        return self.head(self.encoder(self.lift(x.flatten(2))).mean(dim=1))
+
+
+class Waiting(Pictures):
+    """Asks the device for a number: cannot be recorded."""
+
+    def forward(self, x):
+        return super().forward(x) * (1.0 if bool((x.sum() > 0).any()) else 0.5)
+
+
+class Drawing(Pictures):
+    def forward(self, x):
+        return super().forward(x) * (0.5 if torch.rand(()) < 0.5 else 1.0)
+
+
+class Moving(Pictures):
+    """Makes something on the host at every call, and takes it to the device."""
+
+    def forward(self, x):
+        return super().forward(x) * torch.ones(5).to(x.device)
+
+
+class Sparse(Pictures):
+    """Where the size of something depends on numbers."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        return out + 0 * out[out > 0].sum()
+
+
+def batches(last=16):
+    own = torch.Generator().manual_seed(1)
+    sizes = [16] * (STEPS - 1) + [last]
+    return [(torch.randn(n, 3, 16, 16, generator=own), torch.randint(0, 5, (n,), generator=own)) for n in sizes]
+
+
+def train(kind, values, at_step=lambda step, model, optimizer: None, pieces=1, last=16):
+    """(losses, weights, proof, what it was found to be) of one training."""
+    torch.manual_seed(0)
+    random.seed(0)
+    model = kind().cuda()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    scene = Scene(torch, "cuda")
+    scene.found([model], [optimizer])
+    board = Switchboard(scene, KNOBS)
+    board.set(values)
+    losses = []
+    for step, (x, y) in enumerate(batches(last)):
+        loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+        (loss / pieces).backward()
+        if step % pieces == pieces - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.detach())
+        at_step(step, model, optimizer)
+    torch.cuda.synchronize()
+    proof, numerics = board.proofs().get("compile"), board.numerics().get("compile")
+    board.clear()
+    return torch.stack(losses).cpu(), {name: t.cpu() for name, t in model.state_dict().items()}, proof, numerics
+
+
+@pytest.fixture(autouse=True)
+def same_kernels():
+    """Sums in one order, so that bits can be compared."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.backends.cudnn.deterministic = before
+
+
+def same(kind, at_step=lambda step, model, optimizer: None, beside=None, **how):
+    beside = beside or {}
+    losses, weights, _, _ = train(kind, beside, at_step, **how)
+    seen, ended, proof, numerics = train(kind, {**beside, "compile": "graphs"}, at_step, **how)
+    assert torch.equal(seen, losses), (proof, (seen - losses).abs().max())
+    assert all(torch.equal(ended[name], weights[name]) for name in weights)
+    return proof, numerics
+
+
+@pytest.mark.parametrize("kind", [Pictures, Speech, Attending])
+def test_the_same_bits(kind):
+    proof, numerics = same(kind)
+    assert proof.status == "applied", proof
+    assert proof.details["replays"] == STEPS - 1
+    assert numerics == EXACT
+
+
+@pytest.mark.parametrize("kind", [Pictures, Speech, Attending])
+def test_the_same_bits_in_bf16(kind):
+    proof, _ = same(kind, beside={"precision": "bf16"})
+    assert proof.status == "applied", proof
+
+
+def test_accumulation_and_a_smaller_last_batch():
+    proof, _ = same(Pictures, pieces=3, last=7)
+    assert proof.status == "applied", proof
+
+
+def freeze(step, model, optimizer):
+    if step == 9:
+        model.features[0].weight.requires_grad_(False)
+
+
+def other_memory(step, model, optimizer):
+    if step == 9:
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
+
+
+def less_dropout(step, model, optimizer):
+    if step == 9:
+        model.drop.p = 0.1
+
+
+def evaluated(step, model, optimizer):
+    if step % 8 == 7:
+        model.eval()
+        with torch.no_grad():
+            model(torch.ones(4, 3, 16, 16, device="cuda"))
+        model.train()
+
+
+def seeded(step, model, optimizer):
+    if step == 9:
+        torch.manual_seed(7)
+
+
+@pytest.mark.parametrize("change", [freeze, other_memory, less_dropout, evaluated, seeded], ids=lambda f: f.__name__)
+def test_a_change_in_mid_training_is_followed(change):
+    proof, _ = same(Pictures, change)
+    assert proof.status == "applied", proof
+
+
+@pytest.mark.parametrize("kind", [Waiting, Drawing, Moving, Sparse])
+def test_what_cannot_be_recorded_trains_on_as_if_nothing_had_been_tried(kind):
+    proof, _ = same(kind)
+    assert proof.status == "refused"
+    assert proof.code in ("cannot-be-recorded", "host-draws", "python-may-differ"), proof
+
+
+def test_the_generator_survives_a_recording_that_fails():
+    """Past the look for what waits: the recording itself breaks, in the middle of its draws."""
+    from _flatout_agent.apply.recording import Recorder
+
+    class Blind(Recorder):
+        def no_waiting(self):
+            import contextlib
+
+            return contextlib.nullcontext()
+
+    from _flatout_agent.apply import graphs
+
+    before, graphs.Graphs.recorder = graphs.Graphs.recorder, Blind
+    try:
+        proof, _ = same(Sparse)
+    finally:
+        graphs.Graphs.recorder = before
+    assert proof.code == "cannot-be-recorded", proof
+    torch.nn.functional.dropout(torch.ones(8, device="cuda"))
+    torch.cuda.synchronize()
