@@ -47,6 +47,9 @@ VALUES = {
     "cpu_threads": ("1", "2"),
     "allocator": ("expandable", "roundup"),
 }
+# What shows where epochs turn is timed over whole ones, and short ones: else it would be hidden, and take minutes.
+OVER_EPOCHS = ("persistent_workers",)
+SHORT = {"behavior": ["--train-size", "2048"], "restoration": ["--train-size", "800"], "vision": ["--train-size", "2048"]}
 # Their steps in float32 are long: what is not about computing is measured beside what makes them short.
 BESIDE = {"gpt": {"precision": "bf16"}, "vision": {"precision": "bf16"}}
 # Where the loader is the wall these show nothing in the loop: on kept batches.
@@ -67,14 +70,16 @@ def cases(only: list[str], hot: bool) -> list[tuple[str, str, Mode]]:
 class Arms:
     """Asks for one segment after another; a fault ends the case, not the program."""
 
-    def __init__(self, plain: Trials, fresh: Trials, timed_s: float) -> None:
+    def __init__(self, plain: Trials, fresh: Trials, short: Trials, timed_s: float) -> None:
         self._plain = plain
         self._fresh = fresh  # for what must be there from the start
+        self._short = short  # of short epochs
         self._timed_s = timed_s
         self._count = 0
 
     def run(self, knobs: dict[str, str], mode: Mode, name: str, warm: int = 4) -> object:
         self._count += 1
+        over_epochs = name in OVER_EPOCHS
         segment = Segment(
             id=self._count,
             knobs=knobs,
@@ -85,8 +90,10 @@ class Arms:
             restart=False,
             stage="gains",
             trying=[name],
+            epochs=1 if over_epochs else 0,
         )
-        return (self._fresh if any(map(restarts, knobs)) else self._plain).carry_out(segment)
+        fresh = self._fresh if any(map(restarts, knobs)) else self._plain
+        return (self._short if over_epochs else fresh).carry_out(segment)
 
 
 def measure(arms: Arms, name: str, knob: str, value: str, mode: Mode, pairs: int) -> dict[str, object]:
@@ -140,8 +147,11 @@ def specimen(name: str, asked: argparse.Namespace, folder: Path) -> list[dict[st
     try:
         with contextlib.ExitStack() as stack:
             sandbox = stack.enter_context(Sandbox([]))
-            plain, fresh = (stack.enter_context(children(command, sandbox, folder / log)) for log in ("log", "log2"))
-            arms = Arms(plain, fresh, asked.timed)
+            commands = {"plain": command, "fresh": command, "short": [*command, *SHORT.get(name, [])]}
+            arms = Arms(
+                *(stack.enter_context(children(started, sandbox, folder / log)) for log, started in commands.items()),
+                asked.timed,
+            )
             for knob, value, mode in cases(asked.knob, asked.hot):
                 row = {"specimen": name, **measure(arms, name, knob, value, mode, asked.pairs)}
                 rows.append(row)

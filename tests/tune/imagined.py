@@ -38,11 +38,14 @@ OFFERS = [
     offer("channels_last", ["on"], cures=[Bound.COMPUTE, Bound.MEMORY]),
     offer("fused_optimizer", ["on"], cures=[Bound.LAUNCH, Bound.MEMORY]),
     offer("cudnn_benchmark", ["on"], restart=True),
-    offer("compile", ["default", "reduce-overhead"], cures=[Bound.LAUNCH, Bound.COMPUTE], builds=True),
+    offer("compile", ["default", "reduce-overhead", "graphs"], cures=[Bound.LAUNCH, Bound.COMPUTE], builds=True),
     offer("workers", [], RESAMPLED, [Bound.INPUT]),
     offer("pin_memory", ["on"], EXACT, [Bound.COPY, Bound.INPUT]),
     offer("batch_size", [], TRAINING, [Bound.LAUNCH, Bound.COMPUTE], restart=True),
 ]
+
+
+APPLIED = Outcome(state=OutcomeState.APPLIED)
 
 
 @dataclass
@@ -85,7 +88,7 @@ class Machine:
     knows_busy: bool = True
     faults: dict = field(default_factory=dict)  # (knob, value) -> Status
     flaky: float = 0.0  # chance that a segment of any kind crashes
-    refuses: dict = field(default_factory=dict)  # knob -> Outcome
+    refuses: dict = field(default_factory=dict)  # knob, or (knob, value) -> Outcome
     script_s: float = math.inf  # what one child lasts
     hang_s: float = 20.0
     composes: bool = True  # batches of another size can be put together in a running child
@@ -109,8 +112,9 @@ class Machine:
             card *= self.bench
         if knobs.get("fused_optimizer") == "on":
             launch *= self.fused_launch
-        if compiled != "no":
+        if compiled not in ("no", "graphs"):
             card *= self.compiled
+        if compiled != "no":
             launch *= self.compiled_launch if compiled == "default" else self.graphs_launch
         return launch, card
 
@@ -145,7 +149,7 @@ class Machine:
         best = 0.0
         for combination in product(*choices):
             knobs = {o.knob: value for o, value in zip(names, combination, strict=True) if value is not None}
-            if any((k, v) in self.faults for k, v in knobs.items()) or any(k in self.refuses for k in knobs):
+            if any(key in self.faults or key in self.refuses or key[0] in self.refuses for key in knobs.items()):
                 continue
             for count in workers if any(o.knob == "workers" for o in plan.offers) else [0]:
                 if count <= plan.worker_cap and ("workers", str(count)) not in self.faults:
@@ -192,7 +196,7 @@ class Runner:
         if status is not None:
             wait = machine.hang_s if status is Status.HANG else 0.7
             return SegmentResult(id=segment.id, status=status, took_s=took + wait)
-        active = {k: v for k, v in segment.knobs.items() if k not in machine.refuses}
+        active = {k: v for k, v in segment.knobs.items() if not {k, (k, v)} & machine.refuses.keys()}
         if segment.mode in (Mode.REAL, Mode.SUPPLY):
             took += machine.switch_s * (active.get("workers", "0") != self.workers)
             self.workers = active.get("workers", "0")
@@ -224,6 +228,8 @@ class Runner:
         if mode is None or wanted in self.built:
             return 0.0
         self.built.add(wanted)
+        if mode == "graphs":
+            return 0.2
         known, self.cached = wanted in self.cached, self.cached | {wanted}
         return self.machine.build_s * (self.machine.rebuild if known else 1.0)
 
@@ -258,7 +264,7 @@ class Runner:
             steps=steps,
             phases={"input": machine.prepare, "forward": launch, "copy": machine.copy},
             windows=windows,
-            outcomes={k: machine.refuses.get(k, Outcome(state=OutcomeState.APPLIED)) for k in segment.knobs},
+            outcomes={k: machine.refuses.get((k, v), machine.refuses.get(k, APPLIED)) for k, v in segment.knobs.items()},
             memory_peak=int(machine.peak(active) * (1 if segment.batch is None else machine.hot_excess)),
             device_busy=card / (max(launch, card) + 0.1 * min(launch, card)) if machine.knows_busy else Missing("not-reported"),
             build_s=build,

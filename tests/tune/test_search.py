@@ -203,8 +203,8 @@ def test_a_compile_that_is_not_repaid_is_dropped_in_one_line():
 
 def test_a_short_training_is_not_compiled_at_all():
     end, segments, _ = search(Machine(), plan(steps_planned=100))
-    assert {d.code for d in end.decisions if d.knob == "compile"} == {"cannot-repay"}
-    assert not any("compile" in segment.knobs for segment in segments)
+    assert {d.code for d in end.decisions if d.knob == "compile" and d.value != "graphs"} == {"cannot-repay"}
+    assert {segment.knobs.get("compile", "graphs") for segment in segments} == {"graphs"}
 
 
 def test_the_wall_is_named_with_both_ceilings():
@@ -424,3 +424,33 @@ def test_in_a_hurry_the_other_way_of_compiling_comes_when_it_has_become_the_one_
     end, _, _ = search(machine, plan(budget_s=130.0, timed_s=0.5, skip=["cudnn_benchmark"]))
     assert end.profile["compile"] == "reduce-overhead"
     assert machine.rate(end.profile) > 0.95 * machine.optimum(plan(offers=[o for o in OFFERS if not o.restart]))
+
+
+NOTHING_CAPTURED = Outcome(state=OutcomeState.REFUSED, code="nothing-captured")
+
+
+@pytest.mark.parametrize("budget_s", [80.0, 240.0])
+def test_where_nothing_can_be_compiled_launches_are_recorded(budget_s):
+    """An LSTM: one mode says that it captures nothing, the other is not asked, and graphs cost no compiling."""
+    refuses = {("compile", "default"): NOTHING_CAPTURED, ("compile", "reduce-overhead"): NOTHING_CAPTURED}
+    machine = Machine(launch=12, device=4, build_s=4, refuses=refuses)
+    end, segments, _ = search(machine, plan(budget_s=budget_s, timed_s=0.5))
+    assert end.profile["compile"] == "graphs"
+    found = {d.value: d for d in end.decisions if d.knob == "compile"}
+    assert found["reduce-overhead"].params["why"] == "nothing-captured"
+    assert found["default"].code in ("refused", "no-time")
+    assert not [segment for segment in segments if segment.knobs.get("compile") == "default"]
+
+
+def test_a_short_training_that_repays_no_compiling_still_has_its_launches_recorded():
+    machine = Machine(launch=12, device=4)
+    end, segments, _ = search(machine, plan(budget_s=120.0, steps_planned=400))
+    assert end.profile["compile"] == "graphs"
+    assert {segment.knobs.get("compile") for segment in segments} == {None, "graphs"}
+
+
+def test_what_is_compiled_into_graphs_is_preferred_where_it_gives_more():
+    machine = Machine(launch=12, device=9)
+    end, _, _ = search(machine, plan(budget_s=400.0))
+    assert end.profile["compile"] == "reduce-overhead"
+    assert {d.code for d in end.decisions if d.value == "graphs"} == {"not-launch-bound"}

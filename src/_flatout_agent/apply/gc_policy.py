@@ -8,6 +8,7 @@ from typing import Any
 from _flatout_agent.apply.model import EXACT, Knob, Outcome, Scene, already, applied, refused
 
 COLLECT_EVERY = 500  # steps between two collections of our own
+FROZEN_BY_PYTHON = 2000  # 3.12 begins with 375; a script that freezes has all its modules in it, 4,500 objects at the least
 
 
 class GcPolicy(Knob):
@@ -25,7 +26,7 @@ class GcPolicy(Knob):
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         if not gc.isenabled():
             return already("script-disabled-it")
-        if gc.get_freeze_count():
+        if gc.get_freeze_count() > FROZEN_BY_PYTHON:
             return already("script-froze-it", objects=gc.get_freeze_count())
         if not scene.optimizers:
             return refused("no-optimizer-found")

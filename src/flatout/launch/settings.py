@@ -9,6 +9,7 @@ from typing import NamedTuple
 from flatout.base.errors import UsageError
 from flatout.base.records import Struct, field
 from flatout.knobs import profile_file, values
+from flatout.knobs.catalogue import RECORDED
 from flatout.knobs.profile import Difference, Profile, differences
 
 FLAG, PROFILE = "flag", "profile"
@@ -121,10 +122,9 @@ def _shown(asked: Asked, path: Path | None) -> str:
 def check_environment(settings: Settings, environ: Mapping[str, str]) -> None:
     for name, variables in FORBIDDEN_BY.items():
         for variable, forbidding in variables.items():
-            if name in settings.values and environ.get(variable) in forbidding:
-                raise UsageError(
-                    "error.knob-forbidden", name=name, value=settings.values[name], variable=variable, found=environ[variable]
-                )
+            asked = settings.values.get(name, RECORDED)  # which compiles nothing
+            if asked != RECORDED and environ.get(variable) in forbidding:
+                raise UsageError("error.knob-forbidden", name=name, value=asked, variable=variable, found=environ[variable])
     wanted = settings.values.get("allocator", "")
     for variable in ALLOCATOR_VARIABLES if wanted else ():
         found = environ.get(variable, "")

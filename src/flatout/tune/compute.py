@@ -307,7 +307,7 @@ def building_knobs(course: Course) -> Steps[None]:
                 decision = yield from consider(course, offer, value, course.judging, guess, segments=FEWEST_SEGMENTS)
                 if decision.verdict is Verdict.KEPT and course.in_a_hurry:
                     # The other mode would cost as much again as all that is still to be tried: at the end, if there is time.
-                    for other in values[index + 1 :]:
+                    for other in [value for value in values[index + 1 :] if not _beyond_repair(course, offer, value)]:
                         course.no_time(offer, other, build_guess_s(course, offer, other))
                     break
 
