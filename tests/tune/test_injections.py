@@ -13,7 +13,7 @@ from _flatout_agent.wire import GAVE_UP
 from flatout.tune.model import Mode, Segment, Status
 from flatout.tune.trials import LONGEST_S, Trials, fault_of
 
-SAMPLE = ["segfault@write", "ctrl-c@timed", "kill-parent@first-start"]
+SAMPLE = ["segfault@write", "exit@timed", "ctrl-c@timed", "kill-parent@first-start"]
 
 
 def can_mount():

@@ -63,7 +63,9 @@ class Trials:
         self._child: TrialChild | None = None
         self._early: Values = {}
         self._children = 0
-        self._furthest = 0  # steps that a child came to
+        self._furthest = 0  # steps that a child came to whose epochs ended as ever …
+        self._furthest_endless = 0  # … or did not
+        self._answered = 0  # steps of the living child, in what it answered
         self._start_s = 0.0  # of the first child, until its parts were known
         self._slowest_s = 0.0
         self._endless = True  # epochs do not end, unless a segment is about that
@@ -92,8 +94,10 @@ class Trials:
         if child is not None:
             child.kill()
             self._keeper.at_work(0)
+            steps = self._came_to(child)
+            self._furthest_endless = max(self._furthest_endless, steps)
             if not child.went_on():
-                self._furthest = max(self._furthest, child.steps() or 0)
+                self._furthest = max(self._furthest, steps)
             with contextlib.suppress(OSError), self._log.open("ab") as log:
                 log.write((child.folder / "output.txt").read_bytes()[-65536:])
             if self._watched is not None:
@@ -173,13 +177,14 @@ class Trials:
         if status is Status.ENDED or not self._lasting.is_longer or began_at_all:
             return False
         self._lasting.give_up()
-        self._furthest = 0
+        self._furthest = self._furthest_endless = 0
         return True
 
     def _result(self, segment: Segment, child: TrialChild, answer: dict[str, Any], took_s: float) -> SegmentResult:
         if not is_building(segment):
             self._slowest_s = max(self._slowest_s, took_s)
         result = self._with_batch(segment, result_of(answer, took_s), child)
+        self._answered += segment.warm_steps + result.steps
         return result if self.power is None else replace(result, power_w=self.power.mean())
 
     def _died(self, child: TrialChild) -> None:
@@ -190,7 +195,13 @@ class Trials:
 
     def _too_soon(self, child: TrialChild, segment: Segment) -> bool:
         """Other children got much further than to where this one says that the training is over: it left in the middle."""
-        return "batch_size" not in segment.knobs and 2 * (child.steps() or 0) < self._furthest
+        if "batch_size" in segment.knobs or segment.epochs:
+            return False  # another batch, or epochs that do end: another length
+        return 2 * self._came_to(child) < (self._furthest_endless if self._endless else self._furthest)
+
+    def _came_to(self, child: TrialChild) -> int:
+        """Steps. One that left without a word has not told of its last ones."""
+        return max(child.steps() or 0, self._answered)
 
     def _patience_s(self, segment: Segment) -> float:
         """Busy is not the same as getting on: what never answers must not eat all the time that the user gave."""
@@ -261,6 +272,7 @@ class Trials:
 
     def _begin(self, line: Sequence[str], **job: Any) -> TrialChild:
         self._children += 1
+        self._answered = 0
         self._child = TrialChild(
             self._sandbox.wrap(line),
             self._environ,
