@@ -1,10 +1,8 @@
 """compile=graphs: what is recorded, what is not and why, and that a replay is the same training.
 
-There is no card here. At the one seam (`Recorder`) stands a recorder that repeats the pass on fixed memory, as a replay does:
-what Python did in between is not done again for the inputs, and what comes out lies where it always lies.
+There is no card here: at the one seam, `Recorder`, stands a tape of operations (`taped.py`).
 """
 
-import contextlib
 import copy
 import random
 import warnings
@@ -14,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from stage import Net, Training, same_bits, staged
+from taped import Again, Here, Taped
 from torch import nn
 
 from _flatout_agent.apply import graphs, sources
@@ -21,51 +20,8 @@ from _flatout_agent.apply.compile import Compile
 from _flatout_agent.apply.constancy import Draws
 from _flatout_agent.apply.graphs import Graphs
 from _flatout_agent.apply.model import EXACT
-from _flatout_agent.apply.recording import _twins
+from _flatout_agent.apply.recording import twins_of
 from _flatout_agent.apply.registry import KNOBS
-
-
-class Again:
-    """A pass that is run again on the same memory: the tensors that it reads and writes are always these."""
-
-    def __init__(self, run, inputs, wanted):
-        self._run, self._wanted = run, wanted
-        self.inputs = [tensor.detach().clone() for tensor in inputs]
-        self._through = run(self.inputs)
-        self.out = self._through.detach().clone()
-        self.gradient = torch.empty_like(self.out)
-        found = torch.autograd.grad(self._through, wanted, torch.ones_like(self.out), allow_unused=True, retain_graph=True)
-        self.gradients = [None if one is None else one.clone() for one in found]
-
-    def forward(self):
-        with torch.enable_grad():
-            self._through = self._run(self.inputs)
-        self.out.copy_(self._through.detach())
-
-    def backward(self):
-        found = torch.autograd.grad(self._through, self._wanted, self.gradient, allow_unused=True, retain_graph=True)
-        for place, one in zip(self.gradients, found, strict=True):
-            if place is not None:
-                place.copy_(one)
-
-
-class Here:
-    """The recorder's promises, on the processor."""
-
-    device_type = "cpu"
-
-    def __init__(self, torch):
-        self.mended = 0
-
-    def record(self, run, inputs, wanted, module):
-        return Again(run, inputs, wanted)
-
-    @contextlib.contextmanager
-    def no_waiting(self):
-        yield
-
-    def mend(self, states):
-        self.mended += 1
 
 
 class GraphsHere(Graphs):
@@ -78,6 +34,7 @@ class CompileHere(Compile):
         return super().put_on(scene, value)
 
 
+plain = Net.forward
 KINDS = {**KNOBS, "compile": CompileHere}
 
 
@@ -121,7 +78,9 @@ def test_what_is_found_exact_is_said_so():
         assert stage.board.numerics()["compile"] == EXACT
 
 
-def test_an_lstm():
+def test_an_lstm(monkeypatch):
+    monkeypatch.setattr(Here, "kind", Again)
+
     class Speech(nn.Module):
         def __init__(self):
             super().__init__()
@@ -346,58 +305,61 @@ TABLE = {"scale": 1.0}
 
 
 def of_an_object(self, x):
-    return Net.forward(self, x) * CONFIG.depth
+    return plain(self, x) * CONFIG.depth
 
 
 def of_a_class(self, x):
-    return Net.forward(self, x) * Config.depth
+    return plain(self, x) * Config.depth
 
 
 def of_a_table(self, x):
-    return Net.forward(self, x) * TABLE["scale"]
+    return plain(self, x) * TABLE["scale"]
 
 
 def of_its_own_object(self, x):
-    return Net.forward(self, x) * self.config.depth
+    return plain(self, x) * self.config.depth
 
 
 def keeps_a_count(self, x):
     self.seen = self.seen + 1
-    return Net.forward(self, x)
+    return plain(self, x)
 
 
 def draws_in_python(self, x):
-    return Net.forward(self, x) * (0.5 if random.random() < 0.5 else 1.0)
+    return plain(self, x) * (0.5 if random.random() < 0.5 else 1.0)
 
 
 def prints(self, x):
     print(end="")
-    return Net.forward(self, x)
+    return plain(self, x)
 
 
 def reads_a_number(self, x):
-    out = Net.forward(self, x)
+    out = plain(self, x)
     return out / max(1.0, out.abs().max().item())
 
 
 def hooks_its_output(self, x):
-    out = Net.forward(self, x)
+    out = plain(self, x)
     out.register_hook(lambda gradient: gradient * 0.5)
     return out
 
 
 def returns_two(self, x):
-    out = Net.forward(self, x)
+    out = plain(self, x)
     return (out, out.detach())
 
 
 def of_its_history(self, x):
     self.history.append(float(x.shape[0]))
-    return Net.forward(self, x) / len(self.history)
+    return plain(self, x) / len(self.history)
 
 
 FORWARDS = [of_an_object, of_a_class, of_a_table, of_its_own_object, keeps_a_count, draws_in_python]
 FORWARDS += [prints, reads_a_number, hooks_its_output, of_its_history]
+
+
+REASONS = ("python-may-differ", "host-draws", "changes-in-place", "trains-more-than-itself")
 
 
 def net_with(forward):
@@ -415,7 +377,7 @@ def net_with(forward):
 def test_a_pass_that_may_differ_runs_plain(forward):
     proof = same_as_plain(lambda: Training(model=net_with(forward)))
     assert proof.status == "refused"
-    assert proof.code in ("python-may-differ", "host-draws"), proof
+    assert proof.code in REASONS, proof
 
 
 def test_draws_of_the_host_are_seen():
@@ -458,36 +420,36 @@ def test_a_recording_that_fails_is_given_up_once_and_the_generator_mended(monkey
 
 
 def test_a_replay_that_gives_other_numbers_is_refused(monkeypatch):
-    class Wrong(Again):
+    class Wrong(Taped):
         def forward(self):
             super().forward()
             self.out.mul_(1.5)
 
-    monkeypatch.setattr(Here, "record", lambda self, run, inputs, wanted, module: Wrong(run, inputs, wanted))
+    monkeypatch.setattr(Here, "kind", Wrong)
     assert same_as_plain(Training).code == "replay-differs"
 
 
 def test_a_recording_that_keeps_old_weights_is_refused(monkeypatch):
     """Right on the first replay, wrong after the first update: seen before there is one."""
 
-    def of_a_copy(self, run, inputs, wanted, module):
-        twin = copy.deepcopy(module)
-        return Again(
-            lambda given: twin(*given), inputs, [dict(twin.named_parameters())[name] for name in names(module, wanted)]
-        )
+    class OfACopy(Again):
+        def __init__(self, run, inputs, wanted, module):
+            own = [next(name for name, one in module.named_parameters() if one is each) for each in wanted]
+            twin = copy.deepcopy(module)
+            super().__init__(lambda given: twin(*given), inputs, [dict(twin.named_parameters())[name] for name in own], twin)
 
-    def names(module, wanted):
-        return [next(name for name, one in module.named_parameters() if one is each) for each in wanted]
-
-    monkeypatch.setattr(Here, "record", of_a_copy)
+    monkeypatch.setattr(Here, "kind", OfACopy)
     assert same_as_plain(Training).code == "replay-differs"
+    assert (
+        same_as_plain(lambda: Training(model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)))).code == "replay-differs"
+    )
 
 
 def test_twins_share_the_memory_of_the_weights_also_in_recurrent_layers():
     model = nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 3, num_layers=2, bidirectional=True))
     own = dict(model.named_parameters())
     listed, known = list(model[1]._flat_weights), list(model[1]._flat_weight_refs)
-    with _twins(torch, model) as twins:
+    with twins_of(torch, model) as twins:
         for name, twin in model.named_parameters():
             assert twin is twins[id(own[name])] is not own[name]
             assert twin.data_ptr() == own[name].data_ptr()

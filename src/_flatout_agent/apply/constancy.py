@@ -1,8 +1,8 @@
 """Whether a module's forward pass does the same at every call, so that it may be recorded once and replayed.
 
 A recording repeats what the device did; what Python did in between happens once. So every function of the script's that the
-pass runs is read: it may read numbers of modules, which are watched (`Attributes`), constants of its file, which are looked at
-before every replay, and nothing else that could be another one tomorrow. When in doubt the answer is no.
+pass runs is read: it may read numbers of modules and of its file, which are looked at before every replay, and nothing else
+that could be another one tomorrow. When in doubt the answer is no.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import sys
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Callable
 
-from _flatout_agent.patch import Patches, dress
-
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 TRUSTED = ("torch", "math", "operator", "functools", "itertools", "collections", "typing", "einops")
 # Everything that is built in, but what speaks to the world, or to what nobody has read.
@@ -24,9 +22,11 @@ TELLTALE = {"breakpoint", "compile", "delattr", "eval", "exec", "exit", "globals
 TELLTALE |= {"next", "open", "print", "quit", "setattr", "vars"}
 HARMLESS = {name for name in vars(builtins) if name.islower() and not name.startswith("_")} - TELLTALE
 CHANGES = ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME")
+READS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD")
 # Said to a tensor these leave the device, or something that is called when nobody replays it.
-TELLING = frozenset({"item", "tolist", "cpu", "numpy", "register_hook", "backward", "retain_grad", "random"})
+TELLING = {"item", "tolist", "cpu", "numpy", "register_hook", "backward", "retain_grad", "random", "pin_memory", "__dict__"}
 DRAWS = ("random", "_random", "time", "secrets")
+METHODS = (FunctionType, property, classmethod, staticmethod)
 
 Constant = tuple[dict[str, Any], str, Any]  # where it stands, its name, its value
 
@@ -39,13 +39,14 @@ class Calls:
         self.drew = ""  # a function of the standard library that answers differently every time
 
     def watch(self, call: Callable[[], Any]) -> Any:
-        before, collecting = sys.getprofile(), gc.isenabled()
+        """Only where nobody else profiles: there can be one."""
+        collecting = gc.isenabled()
         gc.disable()  # what it runs at the end of objects is not the pass's own
         sys.setprofile(self._note)
         try:
             return call()
         finally:
-            sys.setprofile(before)
+            sys.setprofile(None)
             if collecting:
                 gc.enable()
 
@@ -81,28 +82,37 @@ class Draws:
 
 def doubt(calls: Calls, root: Any, torch: Any, device_type: str) -> tuple[str, list[Constant]]:
     """(what may be different at another call, the constants that are relied upon); the first is empty where nothing may."""
-    constants: list[Constant] = []
-    if calls.drew:
-        return calls.drew, constants
-    inner = {part for code in calls.codes for part in code.co_consts if isinstance(part, CodeType)}
+    constants: dict[tuple[int, str], Constant] = {}
     names: set[str] = set()
+    why = calls.drew or _doubt_in_codes(calls, constants, names)
+    if not why:
+        modules = list(root.modules())
+        if "getattr" in {name for code in calls.codes for name in code.co_names}:
+            names |= {name for module in modules if not _of_torch(type(module)) for name in vars(module)}
+        own = {id(module) for module in modules}
+        found = (_doubt_in_module(module, names, constants, Settled(torch, device_type, own)) for module in modules)
+        kinds = {kind for module in modules for kind in type(module).__mro__ if not _of_torch(kind) and kind is not object}
+        why = next(filter(None, found), "") or next(filter(None, (_doubt_in_class(kind, names, calls) for kind in kinds)), "")
+    return why, list(constants.values())
+
+
+def _doubt_in_codes(calls: Calls, constants: dict[tuple[int, str], Constant], names: set[str]) -> str:
+    inner = {part for code in calls.codes for part in code.co_consts if isinstance(part, CodeType)}
     for code, place in calls.codes.items():
         if code not in inner and set(code.co_freevars) - {"__class__"}:
-            return f"{code.co_name}: {code.co_freevars[0]}", constants
+            return f"{code.co_name}: {code.co_freevars[0]}"
         for step in dis.get_instructions(code):
             why = _doubt_in_step(step, place, constants)
             if why:
-                return f"{code.co_name}: {why}", constants
-            if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                return f"{code.co_name}: {why}"
+            if step.opname in READS:
                 names.add(str(step.argval))
-    if "getattr" in {name for code in calls.codes for name in code.co_names}:
-        names |= {name for module in root.modules() if not _of_torch(type(module)) for name in vars(module)}
-    return _doubt_in_attributes(root, names, torch, device_type), constants
+    return ""
 
 
-def _doubt_in_step(step: Any, place: dict[str, Any], constants: list[Constant]) -> str:
+def _doubt_in_step(step: Any, place: dict[str, Any], constants: dict[tuple[int, str], Constant]) -> str:
     name = str(step.argval)
-    if step.opname in CHANGES or (step.opname in ("LOAD_ATTR", "LOAD_METHOD") and name in TELLING):
+    if step.opname in CHANGES or (step.opname in READS and name in TELLING):
         return name
     if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
         return ""
@@ -111,28 +121,65 @@ def _doubt_in_step(step: Any, place: dict[str, Any], constants: list[Constant]) 
         fine = name in HARMLESS or (isinstance(known, type) and issubclass(known, BaseException))
         return "" if fine else name
     value = place[name]
+    constants[id(place), name] = (place, name, value)
     if isinstance(value, SCALARS):
-        constants.append((place, name, value))
         return ""
     home = value.__name__ if isinstance(value, ModuleType) else str(getattr(value, "__module__", "") or "")
     if home.split(".")[0] in TRUSTED and isinstance(value, (ModuleType, type, FunctionType, BuiltinFunctionType)):
         return "" if home != "torch.random" else name
     # A function that is run was read like this one. A class may be a place for numbers.
-    return "" if isinstance(value, FunctionType) else name
+    return "" if _plain_function(value) else name
 
 
-def _doubt_in_attributes(root: Any, names: set[str], torch: Any, device_type: str) -> str:
-    """Numbers of a module that the pass reads are watched; what can change from inside is not."""
-    for module in root.modules():
-        for name in names & set(vars(module)):
-            if not name.startswith("_") and not _settled(vars(module)[name], torch, device_type):
-                return f"{type(module).__name__}.{name}"
-        for kind in type(module).__mro__:
-            if _of_torch(kind) or kind is object:
-                break
-            for name in names & set(vars(kind)):
-                if not name.startswith("__") and isinstance(vars(kind)[name], (list, dict, set, float, int)):
-                    return f"{kind.__name__}.{name}"  # of the class: nobody would see it change
+def _plain_function(value: Any) -> bool:
+    """One that keeps nothing: neither in its defaults nor as an attribute."""
+    if not isinstance(value, FunctionType) or vars(value):
+        return False
+    kept = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    return all(isinstance(part, SCALARS) for part in kept)
+
+
+class Settled:
+    """Whether a value can be another one only if another one is set."""
+
+    def __init__(self, torch: Any, device_type: str, modules: set[int]) -> None:
+        self._torch = torch
+        self._device_type = device_type
+        self._modules = modules
+
+    def __call__(self, value: Any) -> bool:
+        torch = self._torch
+        if isinstance(value, tuple):
+            return all(map(self, value))
+        if isinstance(value, torch.Tensor):
+            return bool(value.device.type == self._device_type) and not value.requires_grad
+        if isinstance(value, torch.nn.Module):
+            return id(value) in self._modules
+        if isinstance(value, type):
+            return _of_torch(value)
+        return isinstance(value, (*SCALARS, torch.dtype, torch.device, BuiltinFunctionType)) or _plain_function(value)
+
+
+def _doubt_in_module(module: Any, names: set[str], constants: dict[tuple[int, str], Constant], settled: Settled) -> str:
+    """Numbers of a module that the pass reads are looked at; what can change from inside is doubted."""
+    held = vars(module)
+    for name in names & set(held) - bookkeeping(module):
+        value = held[name]
+        if isinstance(value, SCALARS):
+            constants[id(held), name] = (held, name, value)
+        elif not _of_torch(type(module)) and not settled(value):
+            return f"{type(module).__name__}.{name}"
+    return ""
+
+
+def _doubt_in_class(kind: type, names: set[str], calls: Calls) -> str:
+    """What a class holds nobody would see change; and its own functions may keep something."""
+    for name, member in vars(kind).items():
+        if name in names and not name.startswith("__") and not isinstance(member, METHODS):
+            return f"{kind.__name__}.{name}"
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        if isinstance(function, FunctionType) and function.__code__ in calls.codes and not _plain_function(function):
+            return f"{kind.__name__}.{name}"
     return ""
 
 
@@ -140,47 +187,20 @@ def _of_torch(kind: type) -> bool:
     return kind.__module__.split(".")[0] == "torch"
 
 
-def _settled(value: Any, torch: Any, device_type: str) -> bool:
-    if isinstance(value, tuple):
-        return all(_settled(part, torch, device_type) for part in value)
-    if isinstance(value, torch.Tensor):
-        return bool(value.device.type == device_type) and not value.requires_grad
-    kinds = (torch.nn.Module, torch.dtype, torch.device, torch.Size, FunctionType, BuiltinFunctionType, type)
-    return isinstance(value, (*SCALARS, *kinds))
+_BOOKKEEPING: set[str] = set()
 
 
-class Attributes:
-    """Notices that a module was given another attribute than it had; cheap where that is rare."""
-
-    def __init__(self, torch: Any) -> None:
-        self.version = 0
-        self._patches = Patches()
-        kind = torch.nn.Module
-        original = kind.__setattr__
-
-        def __setattr__(module: Any, name: str, value: Any) -> None:
-            held = vars(module)
-            before = held.get(name, held)
-            original(module, name, value)
-            if value is not before and not (type(value) is type(before) and type(value) in SCALARS and value == before):
-                self.version += 1
-
-        self._patches.put(kind, "__setattr__", dress(__setattr__, original))
-
-    def take_off(self) -> None:
-        self._patches.take_off()
-
-
-def numbers_of(root: Any) -> list[Any]:
-    """What modules hold beside their tensors and parts, to be compared."""
-    found: list[Any] = []
-    for module in root.modules():
-        found.append(id(module))
-        for name, value in vars(module).items():
-            if not name.startswith("_") or isinstance(value, SCALARS):
-                found.append((name, value if isinstance(value, SCALARS) else id(value)))
-    return found
+def bookkeeping(module: Any) -> set[str]:
+    """The attributes that every module has."""
+    if not _BOOKKEEPING:
+        base = next(kind for kind in type(module).__mro__ if kind.__module__ == "torch.nn.modules.module")
+        _BOOKKEEPING.update(vars(base()))
+    return _BOOKKEEPING
 
 
 def unchanged(constants: list[Constant]) -> bool:
-    return all(place.get(name) is value for place, name, value in constants)
+    return all(same(place.get(name, place), value) for place, name, value in constants)
+
+
+def same(first: Any, second: Any) -> bool:
+    return first is second or (type(first) is type(second) and type(first) in SCALARS and first == second)

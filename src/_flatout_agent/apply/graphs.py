@@ -7,28 +7,27 @@ each replay it is checked that weights, shapes, flags and numbers are those that
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from _flatout_agent.apply.constancy import Attributes, Calls, Constant, Draws, doubt, numbers_of, unchanged
+from _flatout_agent.apply.constancy import Calls, Constant, Draws, doubt, unchanged
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
+from _flatout_agent.apply.holdings import Attributes, Holdings
 from _flatout_agent.apply.model import EXACT, TOLERANCE, Knob, Outcome, Scene, applied, refused
-from _flatout_agent.apply.recording import Recorder, close_enough
+from _flatout_agent.apply.recording import Recorder
 from _flatout_agent.apply.roots import is_autocast_enabled
 from _flatout_agent.apply.snapshot import Snapshot
 from _flatout_agent.apply.sources import says_retain_graph
+from _flatout_agent.apply.variant import Variant, leaves
 from _flatout_agent.guard import fault
 
 MOST_VARIANTS = 4  # shapes, formats: each holds the memory of its own activations
-MOST_RECORDED = 12  # what is recorded again and again is no gain
+MOST_CHANGES = 12  # what is recorded again and again is no gain
 WATCHED = 1  # the call of a shape that is watched; the next one is recorded
 WATCHED_LATER = 3  # the same of further shapes: an epoch's last batch is not worth it
 MOST_PLAIN = 0.5  # of a root's calls
-NUDGE = 1.01
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
-STALE = (
-    "flatout: backward through a step whose CUDA graph was replayed since then: this script cannot run with --compile graphs"
-)
+STALE = "flatout: backward through a step whose CUDA graph was replayed since: this script cannot run with --compile graphs"
 
 
 class GraphLayer(Layer):
@@ -42,14 +41,12 @@ class GraphLayer(Layer):
         self._recorder = recorder
         self._attributes = attributes
         self._replay = replay_function(torch)
-        self._variants: dict[Any, _Variant] = {}
+        self._variants: dict[Any, Variant] = {}
         self._seen: dict[Any, int] = {}
-        self._state: Any = None  # addresses and flags of what was recorded
-        self._version = -1
-        self._numbers: list[Any] = []
+        self._holdings: Holdings | None = None
+        self._version = 0
         self._constants: list[Constant] = []
-        self._parts: _Parts | None = None
-        self._waiting: _Variant | None = None  # for its backward pass
+        self._waiting: Variant | None = None  # for its backward pass
         self._called = False  # in this step
         self._changed = 0  # times that what was recorded did not hold any more
         self.recorded = 0
@@ -65,20 +62,22 @@ class GraphLayer(Layer):
         def run(module: Any, args: Any, kwargs: Any) -> Any:
             self.calls += 1
             first, self._called = not self._called, True
-            if self.why is not None:
+            if self.why is not None or kwargs or not self._takes(args):
                 return inner(module, args, kwargs)
-            inputs = self._inputs(args, kwargs)
-            key = self._key(module, inputs) if inputs is not None else None
-            if inputs is None or key is None:
+            key = self._key(module, args)
+            if key is None:
                 return inner(module, args, kwargs)
             variant = self._variants.get(key)
             if variant is None and len(self._variants) < MOST_VARIANTS:
-                seen = self._seen[key] = self._seen.get(key, 0) + 1
+                seen = self._seen.get(key, 0) + 1
                 watched = WATCHED if not self._variants else WATCHED_LATER
+                if seen == watched and sys.getprofile() is not None:
+                    return inner(module, args, kwargs)  # the script's own: it would be in the way, or we in its
+                self._seen[key] = seen
                 if seen == watched:
                     return self._watched(inner, module, args)
                 if seen > watched and first:
-                    variant = self._record(key, inner, module, inputs)
+                    variant = self._record(key, inner, module, list(args))
             if variant is None:
                 return inner(module, args, kwargs)
             if self._waiting is not None:
@@ -87,62 +86,47 @@ class GraphLayer(Layer):
                 return inner(module, args, kwargs)
             self.replays += 1
             self._waiting = variant
-            variant.given = inputs
+            variant.given = list(args)
             return self._replay(self, variant, *variant.wanted)
 
         return run
 
-    def _inputs(self, args: Any, kwargs: Any) -> list[Any] | None:
-        if kwargs:
-            return None
-        for part in args:
-            if type(part) is not self._torch.Tensor or part.device.type != self._recorder.device_type or part.requires_grad:
-                return None
-        return list(args)
+    def _takes(self, args: Any) -> bool:
+        kind, home = self._torch.Tensor, self._recorder.device_type
+        if not all(type(part) is kind and part.device.type == home and not part.requires_grad for part in args):
+            return False
+        apart = len({part.data_ptr() for part in args}) == len(args)  # one tensor given twice is two in a recording
+        return bool(args) and apart and not self._recorder.is_busy()
 
-    def _key(self, module: Any, inputs: list[Any]) -> Any:
+    def _key(self, module: Any, inputs: Any) -> Any:
         """By what recordings are told apart; None where nothing may be replayed. What no longer holds is thrown away."""
-        if self._parts is None:
-            self._parts = _Parts(self._torch, module)
-        if self._parts.hooked():
+        holdings = self._holdings
+        if holdings is not None and holdings.hooked():
             return None
-        state = self._parts.state()
-        if state != self._state or self._numbers_changed(module) or not unchanged(self._constants):
+        if holdings is None or not self._holds(holdings):
             self._variants.clear()
             self._seen.clear()
-            self._constants.clear()
+            self._constants = []
             self._changed += 1
-            if self._changed > MOST_RECORDED:
+            if self._changed > MOST_CHANGES:
                 self.why = refused("changes-too-often", changes=self._changed - 1)
                 return None
-            self._parts = _Parts(self._torch, module)
-            self._state = self._parts.state()
-            self._version, self._numbers = self._attributes.version, numbers_of(module)
-        return (*((part.shape, part.stride(), part.dtype, part.device.index) for part in inputs), *self._surroundings())
+            holdings = self._holdings = Holdings(self._torch, module)
+            self._attributes.watch(holdings.parts)
+            self._version = self._attributes.version
+            if holdings.devices() != {self._recorder.home()}:
+                self.why = refused("not-on-one-device")
+                return None
+        shapes = ((part.shape, part.stride(), part.dtype, part.device.index) for part in inputs)
+        return None if holdings.hooked() else (*shapes, *self._surroundings())
 
-    def _watched(self, inner: Run, module: Any, args: Any) -> Any:
-        """A call of the script's own: whether one like it may be recorded. No call is made only to look at it: that would be a
-        step too many for whatever counts its calls."""
-        torch, calls = self._torch, Calls()
-        draws = Draws(torch, self._recorder.device_type)
-        out = calls.watch(lambda: inner(module, args, {}))
-        if draws.seen():
-            self.why = refused("host-draws")
-        elif type(out) is not torch.Tensor or not out.requires_grad:
-            self.why = refused("several-outputs", kind=type(out).__name__)
-        else:
-            found, relied = doubt(calls, module, torch, self._recorder.device_type)
-            self._constants = [*self._constants, *relied]
-            if found:
-                self.why = refused("python-may-differ", where=found)
-        return out
-
-    def _numbers_changed(self, module: Any) -> bool:
-        if self._version == self._attributes.version:
+    def _holds(self, holdings: Holdings) -> bool:
+        if not holdings.same() or not unchanged(self._constants):
             return False
+        if self._version == self._attributes.version:
+            return True
         self._version = self._attributes.version
-        before, self._numbers = self._numbers, numbers_of(module)
-        return before != self._numbers
+        return holdings.same_numbers()
 
     def _surroundings(self) -> tuple[Any, ...]:
         torch = self._torch
@@ -155,17 +139,36 @@ class GraphLayer(Layer):
             formats = (matmul.allow_tf32, cudnn.allow_tf32)
         return (low, *formats, cudnn.benchmark, cudnn.deterministic)
 
-    def _record(self, key: Any, inner: Run, module: Any, inputs: list[Any]) -> _Variant | None:
-        """Leaves random state, batch statistics and gradients as they were."""
-        self.recorded += 1
-        torch = self._torch
-        assert self._parts is not None
-        wanted = self._parts.wanted()
-        before = Snapshot(torch, module, self._parts.devices())
+    def _watched(self, inner: Run, module: Any, args: Any) -> Any:
+        """A call of the script's own: whether one like it may be recorded. No call is made only to look at it: that would be a
+        step too many for whatever counts its calls."""
+        torch, calls, holdings = self._torch, Calls(), self._holdings
+        assert holdings is not None
+        fixed = [*holdings.weights, *holdings.attributes, *args]
+        before = [tensor.detach().clone() for tensor in fixed]
+        draws = Draws(torch, self._recorder.device_type)
+        out = calls.watch(lambda: inner(module, args, {}))
+        found, self._constants = doubt(calls, module, torch, self._recorder.device_type)
+        if draws.seen():
+            self.why = refused("host-draws")
+        elif type(out) is not torch.Tensor or not out.requires_grad:
+            self.why = refused("several-outputs", kind=type(out).__name__)
+        elif found:
+            self.why = refused("python-may-differ", where=found)
+        elif not all(torch.equal(tensor, own) for tensor, own in zip(fixed, before)):  # noqa: B905
+            self.why = refused("changes-in-place")
+        elif not leaves(out) <= {id(weight) for weight in holdings.wanted()}:
+            self.why = refused("trains-more-than-itself")
+        return out
+
+    def _record(self, key: Any, inner: Run, module: Any, inputs: list[Any]) -> Variant | None:
+        """Leaves random state, weights, batch statistics and gradients as they were."""
+        torch, holdings = self._torch, self._holdings
+        assert holdings is not None
+        before = Snapshot(torch, module, sorted(each.index for each in holdings.devices() if each.index is not None))
         try:
-            run = _uncached(torch, self._recorder.device_type, inner, module)
-            variant = _Variant(torch, self._recorder, run, inputs, wanted)
-            self.why = variant.record(before, module)
+            variant = Variant(torch, self._recorder, lambda given: inner(module, given, {}), module, holdings)
+            self.why = variant.record(inputs, before)
         except Exception as error:
             self.why = refused("cannot-be-recorded", error=f"{type(error).__name__}: {error}"[:300])
             fault("apply.graphs", error)
@@ -174,10 +177,9 @@ class GraphLayer(Layer):
             before.restore()
         if self.why is not None:
             return None
+        self.recorded += 1
         self.exact = self.exact and variant.exact
         self._variants[key] = variant
-        # Watching and recording may themselves have been what changed.
-        self._version, self._numbers = self._attributes.version, numbers_of(module)
         return variant
 
     def _mend(self, before: Snapshot) -> None:
@@ -186,106 +188,12 @@ class GraphLayer(Layer):
         except Exception as error:
             fault("apply.graphs.mend", error)
 
-    def backward(self, variant: _Variant, number: int, gradient: Any) -> list[Any]:
+    def backward(self, variant: Variant, number: int, gradient: Any) -> list[Any]:
         if variant.number != number:
             raise RuntimeError(STALE)
         if self._waiting is variant:
             self._waiting = None
-        recording = variant.recording
-        recording.gradient.copy_(gradient)
-        recording.backward()
-        # Copies, all in a few launches: a script may keep its gradients, or add to them.
-        copies = iter(self._torch._foreach_mul(variant.gradients, 1))
-        return [None if part is None else next(copies) for part in recording.gradients]
-
-
-class _Variant:
-    """A recording for one shape and format of the inputs."""
-
-    def __init__(self, torch: Any, recorder: Recorder, run: Any, inputs: list[Any], wanted: list[Any]) -> None:
-        self._torch = torch
-        self._recorder = recorder
-        self._run = run
-        self.wanted = wanted
-        self.given: list[Any] = inputs
-        self.number = 0
-        self.exact = False
-        self.recording: Any = None
-        self.gradients: list[Any] = []
-
-    def record(self, before: Snapshot, module: Any) -> Outcome | None:
-        """Records, and compares a replay with the plain pass, on other inputs and weights than it was recorded with: so nothing
-        can be right only because it has stayed the same."""
-        torch = self._torch
-        with self._recorder.no_waiting():
-            out = self._run(self.given)
-            torch.autograd.grad(out, self.wanted, torch.ones_like(out), allow_unused=True)
-        del out
-        recording = self.recording = self._recorder.record(self._run, self.given, self.wanted, module)
-        self.gradients = [part for part in recording.gradients if part is not None]
-        others = [part.roll(1, 0) if part.dim() else part for part in self.given]
-        weights = [weight.detach().clone() for weight in self.wanted]
-        try:
-            for weight in self.wanted:
-                weight.data.mul_(NUDGE)
-            before.restore()
-            out = self._run(others)
-            plain = [out, *torch.autograd.grad(out, self.wanted, torch.ones_like(out), allow_unused=True)]
-            before.restore()
-            for place, other in zip(recording.inputs, others):  # noqa: B905
-                place.copy_(other)
-            recording.forward()
-            recording.gradient.fill_(1)
-            recording.backward()
-        finally:
-            for weight, own in zip(self.wanted, weights):  # noqa: B905
-                weight.data.copy_(own)
-        pairs = list(zip(plain, (recording.out, *recording.gradients)))  # noqa: B905
-        self.exact = all(one is not None and torch.equal(one, seen) for one, seen in pairs if seen is not None)
-        return None if all(close_enough(one, seen) for one, seen in pairs) else refused("replay-differs")
-
-    def forward(self) -> Any:
-        self.number += 1
-        recording = self.recording
-        for place, given in zip(recording.inputs, self.given):  # noqa: B905
-            place.copy_(given, non_blocking=True)
-        self.given = []
-        recording.forward()
-        return recording.out.clone()
-
-
-class _Parts:
-    """The tensors and hooks of a module and all its parts, to be looked at before every replay."""
-
-    def __init__(self, torch: Any, module: Any) -> None:
-        from torch.nn.modules import module as modules
-
-        parts = list(module.modules())
-        self._weights = [part._parameters for part in parts]
-        self._buffers = [part._buffers for part in parts]
-        self._children = [part._modules for part in parts]
-        own = [getattr(part, name) for part in parts for name in HOOKS]
-        self._hooks = [*own, modules._global_forward_hooks, modules._global_forward_pre_hooks, modules._global_backward_hooks]
-
-    def hooked(self) -> bool:
-        return any(self._hooks)
-
-    def state(self) -> tuple[Any, ...]:
-        weights = [
-            (each.data_ptr(), each.requires_grad) for place in self._weights for each in place.values() if each is not None
-        ]
-        buffers = [each.data_ptr() for place in self._buffers for each in place.values() if each is not None]
-        return weights, buffers, list(map(len, self._children))
-
-    def wanted(self) -> list[Any]:
-        found = {
-            id(each): each for place in self._weights for each in place.values() if each is not None and each.requires_grad
-        }
-        return list(found.values())
-
-    def devices(self) -> list[int]:
-        tensors = [each for place in (*self._weights, *self._buffers) for each in place.values() if each is not None]
-        return sorted({each.device.index for each in tensors if each.is_cuda})
+        return variant.backward(gradient)
 
 
 def replay_function(torch: Any) -> Any:
@@ -293,8 +201,9 @@ def replay_function(torch: Any) -> Any:
 
     class Replay(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, layer: GraphLayer, variant: _Variant, *wanted: Any) -> Any:
+        def forward(ctx: Any, layer: GraphLayer, variant: Variant, *wanted: Any) -> Any:
             ctx.layer, ctx.variant = layer, variant
+            ctx.set_materialize_grads(False)
             out = variant.forward()
             ctx.number = variant.number
             return out
@@ -305,18 +214,6 @@ def replay_function(torch: Any) -> Any:
             return (None, None, *ctx.layer.backward(ctx.variant, ctx.number, gradient))
 
     return Replay.apply
-
-
-def _uncached(torch: Any, kind: str, inner: Run, module: Any) -> Any:
-    """Autocast keeps the weights that it has cast for as long as it is on: a recording would replay old ones."""
-
-    def run(inputs: list[Any]) -> Any:
-        if not is_autocast_enabled(torch, kind):
-            return inner(module, inputs, {})
-        with torch.autocast(kind, torch.get_autocast_dtype(kind), cache_enabled=False):
-            return inner(module, inputs, {})
-
-    return run
 
 
 class Graphs(Knob):
@@ -380,4 +277,8 @@ class Graphs(Knob):
         return applied("", calls=calls, replays=replays, cuda_graphs=2 * recorded, again=again, exact=exact)
 
     def numerics(self, scene: Scene) -> str:
-        return EXACT if self._worn and all(layer.exact and layer.recorded for _, layer in self._worn) else TOLERANCE
+        return EXACT if self._worn and all(_is_exact(layer) for _, layer in self._worn) else TOLERANCE
+
+
+def _is_exact(layer: GraphLayer) -> bool:
+    return layer.exact and layer.recorded > 0 and layer.why is None and not layer.fault

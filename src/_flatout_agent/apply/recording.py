@@ -8,7 +8,6 @@ from typing import Any, Callable, Iterator
 from weakref import ref
 
 WARM = 2  # passes before: libraries choose their kernels and take their memory there
-FAR = 1e-2  # of the norm
 
 Pass = Callable[[list[Any]], Any]  # inputs -> the one tensor that is returned
 
@@ -18,23 +17,18 @@ class Recording:
 
     def __init__(self, torch: Any, run: Pass, inputs: list[Any], wanted: list[Any], module: Any) -> None:
         self.inputs = [tensor.detach().clone() for tensor in inputs]
-        with _twins(torch, module) as twins:
-            self._record(torch, run, [twins[id(parameter)] for parameter in wanted])
-
-    def _record(self, torch: Any, run: Pass, wanted: list[Any]) -> None:
         with _aside(torch):
             for _ in range(WARM):
-                out = run(self.inputs)
-                torch.autograd.grad(out, wanted, torch.ones_like(out), allow_unused=True)
-        del out
+                both_passes(torch, run, self.inputs, wanted, module)
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        # Other threads may ask for memory meanwhile: a loader's pins batches.
-        with torch.cuda.graph(self._forward, capture_error_mode="thread_local"):
-            out = run(self.inputs)
-        self.gradient = torch.empty_like(out)
-        with torch.cuda.graph(self._backward, pool=self._forward.pool(), capture_error_mode="thread_local"):
-            # What was kept for it stays: else its memory would be used again, and a second backward pass read something else.
-            gradients = torch.autograd.grad(out, wanted, self.gradient, allow_unused=True, retain_graph=True)
+        with twins_of(torch, module) as twins:
+            # Other threads may ask for memory meanwhile: a loader's pins batches.
+            with torch.cuda.graph(self._forward, capture_error_mode="thread_local"):
+                out = run(self.inputs)
+            self.gradient = torch.empty_like(out)
+            with torch.cuda.graph(self._backward, pool=self._forward.pool(), capture_error_mode="thread_local"):
+                # What was kept for it stays: else its memory would be used again, and a second backward pass read other numbers.
+                gradients = gradients_of(torch, out, [twins[id(weight)] for weight in wanted], self.gradient, keep=True)
         self.out = out.detach()
         self.gradients = [None if gradient is None else gradient.detach() for gradient in gradients]
 
@@ -45,8 +39,22 @@ class Recording:
         self._backward.replay()
 
 
+def both_passes(torch: Any, run: Pass, inputs: list[Any], wanted: list[Any], module: Any) -> list[Any]:
+    """What comes out, and the gradients for ones; nobody's hooks are called, and no weight hears of it."""
+    with twins_of(torch, module) as twins:
+        out = run(inputs)
+        gradients = gradients_of(torch, out, [twins[id(weight)] for weight in wanted], torch.ones_like(out))
+    return [out.detach(), *gradients]
+
+
+def gradients_of(torch: Any, out: Any, weights: list[Any], gradient: Any, keep: bool = False) -> Any:
+    """As a script has it: its backward pass is outside autocast."""
+    with torch.autocast(out.device.type, enabled=False):
+        return torch.autograd.grad(out, weights, gradient, allow_unused=True, retain_graph=keep)
+
+
 @contextlib.contextmanager
-def _twins(torch: Any, module: Any) -> Iterator[dict[int, Any]]:
+def twins_of(torch: Any, module: Any) -> Iterator[dict[int, Any]]:
     """Other names for the same memory in place of the weights. Autograd ties a weight to the stream that it was used on first,
     and the graph of the script's last step is often still there: a recording that waits for that stream fails.
 
@@ -69,6 +77,8 @@ def _twins(torch: Any, module: Any) -> Iterator[dict[int, Any]]:
             place[name] = twin
         yield twins
     finally:
+        # Autocast holds what it has cast; of twins nobody will ask again.
+        torch.clear_autocast_cache()
         for place, name, own, _ in places:
             place[name] = own
 
@@ -90,6 +100,14 @@ class Recorder:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+
+    def home(self) -> Any:
+        """The one device that it records on."""
+        return self._torch.device("cuda", self._torch.cuda.current_device())
+
+    def is_busy(self) -> bool:
+        """The script records something itself."""
+        return bool(self._torch.cuda.is_current_stream_capturing())
 
     def record(self, run: Pass, inputs: list[Any], wanted: list[Any], module: Any) -> Recording:
         now = self._torch.cuda.current_stream()
@@ -120,11 +138,3 @@ class Recorder:
             fresh = torch.Generator(device=generator.device)
             fresh.set_state(states[0])
             generator.graphsafe_set_state(fresh.graphsafe_get_state())
-
-
-def close_enough(first: Any, second: Any) -> bool:
-    """Of a replay and the plain pass: other kernels may have been chosen, other numbers not."""
-    if first is None or second is None:
-        return first is second
-    first, second = first.detach().float(), second.detach().float()
-    return bool((first - second).norm() <= FAR * first.norm() + 1e-12)

@@ -1,0 +1,114 @@
+"""A recording for one shape and format of the inputs, compared with the plain pass before it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _flatout_agent.apply.holdings import Holdings
+from _flatout_agent.apply.model import Outcome, refused
+from _flatout_agent.apply.recording import Pass, Recorder, both_passes
+from _flatout_agent.apply.snapshot import Snapshot
+
+FAR = 1e-2  # of the norm: other kernels may have been chosen, other numbers not
+STIRRED = 0.3  # much more than that
+
+
+class Variant:
+    def __init__(self, torch: Any, recorder: Recorder, run: Pass, module: Any, holdings: Holdings) -> None:
+        self._torch = torch
+        self._recorder = recorder
+        self._run = run
+        self._module = module
+        self._holdings = holdings
+        self.wanted = holdings.wanted()
+        self.given: list[Any] = []
+        self.number = 0  # of replays
+        self.exact = False
+        self._recording: Any = None
+        self._gradients: list[Any] = []
+
+    def record(self, inputs: list[Any], before: Snapshot) -> Outcome | None:
+        """Why it cannot be used, if it cannot."""
+        with self._recorder.no_waiting():
+            both_passes(self._torch, self._run, inputs, self.wanted, self._module)
+        recording = self._recording = self._recorder.record(self._run, inputs, self.wanted, self._module)
+        self._gradients = [part for part in recording.gradients if part is not None]
+        pairs = self._compared(inputs, before)
+        self.exact = all(self._torch.equal(plain, seen) for plain, seen in pairs if plain is not None and seen is not None)
+        return None if all(_near(plain, seen) for plain, seen in pairs) else refused("replay-differs")
+
+    def _compared(self, inputs: list[Any], before: Snapshot) -> list[tuple[Any, Any]]:
+        """Plain and replayed, with other numbers everywhere than it was recorded with: so nothing can be right only because it
+        has stayed the same."""
+        torch, holdings, recording = self._torch, self._holdings, self._recording
+        kept = [*holdings.weights, *holdings.attributes]
+        own = [tensor.detach().clone() for tensor in kept]
+        try:
+            before.restore()
+            for tensor in kept:
+                _stir(torch, tensor.data, shift=0.02)
+            for tensor in holdings.buffers:
+                _stir(torch, tensor.data, shift=0.0)  # a variance stays positive
+            others = [part.detach().clone() for part in inputs]
+            for part in others:
+                _stir(torch, part, shift=0.02)
+            stirred = Snapshot(torch, self._module, [place.index for place in holdings.devices() if place.index is not None])
+            plain = both_passes(torch, self._run, others, self.wanted, self._module)
+            stirred.restore()
+            for place, part in zip(recording.inputs, others):  # noqa: B905
+                place.copy_(part)
+            recording.forward()
+            recording.gradient.fill_(1)
+            recording.backward()
+        finally:
+            for tensor, was in zip(kept, own):  # noqa: B905
+                tensor.data.copy_(was)
+        return list(zip(plain, (recording.out, *recording.gradients)))  # noqa: B905
+
+    def forward(self) -> Any:
+        self.number += 1
+        recording = self._recording
+        for place, given in zip(recording.inputs, self.given):  # noqa: B905
+            place.copy_(given, non_blocking=True)
+        self.given = []
+        recording.forward()
+        return recording.out.clone()
+
+    def backward(self, gradient: Any) -> list[Any]:
+        recording = self._recording
+        if gradient is None:  # whatever came after has none: then the weights have none either
+            return [None] * len(self.wanted)
+        recording.gradient.copy_(gradient)
+        recording.backward()
+        # Copies, all in a few launches: a script may keep its gradients, or add to them.
+        copies = iter(self._torch._foreach_mul(self._gradients, 1)) if self._gradients else iter(())
+        return [None if part is None else next(copies) for part in recording.gradients]
+
+
+def leaves(out: Any) -> set[int]:
+    """The tensors that a backward pass from here would give gradients to."""
+    found: set[int] = set()
+    seen, left = set(), [out.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.add(id(variable))
+        left += [following for following, _ in node.next_functions]
+    return found
+
+
+def _stir(torch: Any, tensor: Any, shift: float) -> None:
+    """Indices are left alone: another one may lie outside."""
+    if tensor.is_floating_point():
+        tensor.mul_(1 + STIRRED * torch.rand_like(tensor)).add_(torch.randn_like(tensor), alpha=shift)
+
+
+def _near(plain: Any, seen: Any) -> bool:
+    if plain is None or seen is None:
+        return plain is seen
+    plain, seen = plain.detach().float(), seen.detach().float()
+    return bool((plain - seen).norm() <= FAR * plain.norm() + 1e-12)
