@@ -19,14 +19,17 @@ class Holdings:
         from torch.nn.modules import module as modules
 
         parts = self.parts = list(module.modules())
-        places = [place for part in parts for place in (part._modules, part._parameters, part._buffers)]
-        self._places = [(place, list(place.values())) for place in places]
+        self._places = [place for part in parts for place in (part._modules, part._parameters, part._buffers)]
+        self._sizes = list(map(len, self._places))
+        self._filled = [place for place in self._places if place]
+        self._held = [each for place in self._filled for each in place.values()]
         self.weights = _tensors(part._parameters for part in parts)
         self.buffers = _tensors(part._buffers for part in parts)
         kept = [value for part in parts for value in vars(part).values()]
         self.attributes = [value for value in kept if isinstance(value, torch.Tensor)]
         self._tensors = [*self.weights, *self.buffers, *self.attributes]
-        self._looks = list(map(_look, self._tensors))
+        self._shaped = [each for each in self._tensors if each.dim() > 1]
+        self._looks = self._looks_now()
         self._hooks = [getattr(part, name) for part in parts for name in HOOKS]
         self._hooks += [getattr(modules, name) for name in GLOBAL_HOOKS]
         self._numbers = self._numbers_now()
@@ -36,10 +39,15 @@ class Holdings:
 
     def same(self) -> bool:
         """The same parts and tensors, on the same memory."""
-        for place, known in self._places:
-            if len(place) != len(known) or not all(map(is_, place.values(), known)):
-                return False
-        return list(map(_look, self._tensors)) == self._looks
+        if list(map(len, self._places)) != self._sizes:
+            return False
+        now = [each for place in self._filled for each in place.values()]
+        return all(map(is_, now, self._held)) and self._looks_now() == self._looks
+
+    def _looks_now(self) -> tuple[list[Any], ...]:
+        """In whole lists: this is done before every replay."""
+        addresses = [each.data_ptr() for each in self._tensors]
+        return addresses, [each.requires_grad for each in self.weights], [each.stride() for each in self._shaped]
 
     def same_numbers(self) -> bool:
         now = self._numbers_now()
@@ -62,10 +70,6 @@ class Holdings:
 
 def _tensors(places: Any) -> list[Any]:
     return [each for place in places for each in place.values() if each is not None]
-
-
-def _look(tensor: Any) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.requires_grad, tensor.stride()
 
 
 class Attributes:

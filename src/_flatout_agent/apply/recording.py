@@ -27,7 +27,7 @@ class Recording:
                 out = run(self.inputs)
             self.gradient = torch.empty_like(out)
             with torch.cuda.graph(self._backward, pool=self._forward.pool(), capture_error_mode="thread_local"):
-                # What was kept for it stays: else its memory would be used again, and a second backward pass read other numbers.
+                # What was kept for it stays: else its memory would be used again, and a second backward pass be wrong.
                 gradients = gradients_of(torch, out, [twins[id(weight)] for weight in wanted], self.gradient, keep=True)
         self.out = out.detach()
         self.gradients = [None if gradient is None else gradient.detach() for gradient in gradients]
