@@ -80,9 +80,13 @@ def test_busy_is_not_getting_on_but_what_is_slow_is_waited_for():
 
 def test_an_end_far_before_that_of_others_is_an_exit_in_the_middle():
     trials = Trials.__new__(Trials)
-    trials._furthest = 1000
+    trials._furthest, trials._furthest_endless, trials._endless, trials._answered = 1000, 4000, False, 0
     ended_after = [SimpleNamespace(steps=lambda steps=steps: steps) for steps in (None, 12, 499, 500, 1000)]
     assert [trials._too_soon(child, segment()) for child in ended_after] == [True, True, True, False, False]
+    trials._answered = 600  # told by what it answered, where it left without a word
+    assert not trials._too_soon(ended_after[0], segment())
+    trials._endless = True  # others came further that way
+    assert trials._too_soon(ended_after[4], segment())
     # With a larger batch an epoch has fewer steps.
     assert not trials._too_soon(ended_after[1], segment(batch_size="256"))
 

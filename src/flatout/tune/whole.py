@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+from flatout.base.records import Missing
+from flatout.knobs.catalogue import RECORDED
 from flatout.measure.statistics import PAIRS_AT_LOOK
 from flatout.tune.baseline import look, waits
 from flatout.tune.batch_time import last_pairs, last_shape, room_s
 from flatout.tune.compute import (
     COPYING,
+    GRAPHS,
     LOOK_SEGMENTS,
     NO_GAIN_ALONE,
     build_guess_s,
@@ -28,6 +31,7 @@ MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropp
 RESTARTS_SHARE = 0.15  # of the budget
 # A batch is not left out, and workers that stay show over whole epochs only: these were judged last, in the whole.
 JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
+GRAPHS_PASSED_OVER = ("better-value", "not-launch-bound", *NO_GAIN_ALONE)
 AT_FLOOR = 0.9
 PLAIN_GAIN = 20.0  # per cent
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
@@ -44,7 +48,18 @@ def revive(course: Course) -> Steps[bool]:
         course.pending = LOOK_SEGMENTS * (len(waiting) - index)
         if decision.knob not in course.whole:
             yield from consider(course, course.offer(decision.knob), decision.value, course.judging)
+    yield from _graphs_again(course)
     return course.whole != kept_before
+
+
+def _graphs_again(course: Course) -> Steps[None]:
+    """What was compiled without them may wait for launches by now; and recording them costs nothing to try."""
+    decision = next((one for one in course.decisions.values() if one.value == RECORDED), None)
+    waiting = isinstance(course.busy, Missing) or course.busy < WAITING
+    if decision is None or decision.code not in GRAPHS_PASSED_OVER or course.whole.get(decision.knob) in GRAPHS or not waiting:
+        return
+    if _gain_since(course, decision) > MOVED:
+        yield from consider(course, course.offer(decision.knob), RECORDED, course.judging, segments=FEWEST_SEGMENTS)
 
 
 def _worth_again(course: Course, decision: Decision) -> bool:
