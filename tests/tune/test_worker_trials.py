@@ -96,4 +96,5 @@ def test_epochs_turn_behind_a_script_that_has_one(script, tmp_path, monkeypatch)
             if more:
                 assert result.outcomes["persistent_workers"].state is OutcomeState.APPLIED, result.outcomes
             seen.append(result.rate)
-    assert min(seen[1:3]) > max(seen[0], seen[3]), "starting workers at every turn costs time"
+    # The best of each: what else runs beside it only ever takes time.
+    assert max(seen[1:3]) > max(seen[0], seen[3]), "starting workers at every turn costs time"
