@@ -32,6 +32,13 @@ def test_each_knob_has_its_place():
     assert set(found) == {"pin_memory", "fused_optimizer", "compile", "precision", "cudnn_benchmark", "tf32", "non_blocking"}
 
 
+def test_recorded_graphs_are_no_single_line():
+    """torch's own way would replay whatever has changed: it is not what was measured."""
+    found = {edit.knobs[-1]: edit for edit in of({"compile": "graphs", "channels_last": "on"})}
+    assert (found["compile"].code, found["compile"].edit) == ("not-in-a-line", "flatout run")
+    assert found["channels_last"].edit == "model = model.to(memory_format=torch.channels_last)"
+
+
 def test_what_is_not_found_is_said_without_a_place():
     for source in ("x = 1\n", "def broken(:\n"):
         (edit,) = of({"compile": "default"}, source=source)

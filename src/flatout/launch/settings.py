@@ -19,6 +19,8 @@ FORBIDDEN_BY = {
     "compile": {"TORCHDYNAMO_DISABLE": ("1",), "TORCH_COMPILE_DISABLE": ("1",)},
     "tf32": {"NVIDIA_TF32_OVERRIDE": ("0",)},
 }
+# Values that they do not touch.
+UNTOUCHED = {"compile": (RECORDED,)}
 
 # The allocator takes its settings from these; what they say beside what is asked for could not both be meant.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -122,8 +124,8 @@ def _shown(asked: Asked, path: Path | None) -> str:
 def check_environment(settings: Settings, environ: Mapping[str, str]) -> None:
     for name, variables in FORBIDDEN_BY.items():
         for variable, forbidding in variables.items():
-            asked = settings.values.get(name, RECORDED)  # which compiles nothing
-            if asked != RECORDED and environ.get(variable) in forbidding:
+            asked = settings.values.get(name)
+            if asked is not None and asked not in UNTOUCHED.get(name, ()) and environ.get(variable) in forbidding:
                 raise UsageError("error.knob-forbidden", name=name, value=asked, variable=variable, found=environ[variable])
     wanted = settings.values.get("allocator", "")
     for variable in ALLOCATOR_VARIABLES if wanted else ():

@@ -49,6 +49,8 @@ def edits(profile: Values, path: str, source: str, parts: Mapping[str, Sequence[
     places = find(source, parts.get("roots", ()), parts.get("optimizers", ()))
     found = [_loader(profile, parts.get("loader_sites", ()))]
     found += [Edit(knobs=[knob], code="once", site="", edit=line) for knob, line in TOP.items() if profile.get(knob) == "on"]
+    if profile.get("compile") == RECORDED:  # torch's own way replays whatever has changed, and raises at a smaller batch
+        found.append(Edit(knobs=["compile"], code="not-in-a-line", site="", edit="flatout run"))
     found += [_model(profile, path, places), _optimizer(profile, path, places), _precision(profile, path, places, device)]
     if profile.get("non_blocking") == "on":
         found.append(Edit(knobs=["non_blocking"], code="copies", site="", edit="non_blocking=True"))
@@ -91,10 +93,7 @@ def _model(profile: Values, path: str, places: Places) -> Edit | None:
         knobs.append("channels_last")
         value = f"{value}.to(memory_format=torch.channels_last)"
     mode = profile.get("compile", "no")
-    if mode == RECORDED:
-        knobs.append("compile")
-        value = f"torch.cuda.make_graphed_callables({value}, (a_batch,))"
-    elif mode != "no":
+    if mode not in ("no", RECORDED):
         knobs.append("compile")
         value = f"torch.compile({value})" if mode == "default" else f'torch.compile({value}, mode="{mode}")'
     if not knobs:
