@@ -16,31 +16,28 @@ from taped import Again, Here, Taped
 from torch import nn
 
 from _flatout_agent.apply import graphs, sources
-from _flatout_agent.apply.compile import Compile
+from _flatout_agent.apply.compile import Recorded
 from _flatout_agent.apply.constancy import Draws
-from _flatout_agent.apply.graphs import Graphs
 from _flatout_agent.apply.model import EXACT
 from _flatout_agent.apply.recording import twins_of
 from _flatout_agent.apply.registry import KNOBS
 
 
-class GraphsHere(Graphs):
+class RecordedHere(Recorded):
     recorder = Here
 
-
-class CompileHere(Compile):
     def put_on(self, scene, value):
         scene.has_cuda = lambda: True
         return super().put_on(scene, value)
 
 
 plain = Net.forward
-KINDS = {**KNOBS, "compile": CompileHere}
+KINDS = KNOBS
 
 
 @pytest.fixture(autouse=True)
 def recorded_here(monkeypatch):
-    monkeypatch.setattr("_flatout_agent.apply.compile.Graphs", GraphsHere)
+    monkeypatch.setattr("_flatout_agent.apply.compile.Recorded", RecordedHere)
 
 
 def trained(training, at_step=lambda step: None, **beside):
@@ -493,7 +490,7 @@ def test_what_stands_against_it_from_the_start():
         stage.scene.compiled_seen = True
         assert stage.board.set({"compile": "graphs"})["compile"].code == "script-compiles"
     with staged(Training()) as stage:
-        assert stage.board.set({"compile": "graphs"})["compile"].code == "no-cuda-device"
+        assert Recorded().put_on(stage.scene, "graphs").code == "no-cuda-device"
     training = Training()
     training.model.register_forward_hook(lambda *_: None)
     with staged(training, KINDS) as stage:

@@ -113,17 +113,20 @@ class Compile(Knob):
         self._handles: list[Any] = []
         self._scene: Scene | None = None
         self._wants_cuda_graphs = False
-        self._graphs: Graphs | None = None  # in place of all the rest
+
+    @classmethod
+    def meant_by(cls, value: Any) -> Knob:
+        return Recorded() if value == GRAPHS else cls()
 
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         self._torch = torch = scene.torch
         mode = "default" if value is True or value == "on" else value
-        if mode == GRAPHS:
-            return self._put_on_graphs(scene)
         if mode not in MODES:
             return refused("unknown-value", value=str(value))
         with_graphs = mode in WITH_GRAPHS and scene.has_cuda()
-        outcome = self._obstacle(scene)
+        outcome = obstacle(scene)
+        if outcome is None:
+            outcome = _no_compiler(scene, self.backend)
         if outcome is None and with_graphs and len(scene.optimizers) > 1:
             # One steps while what the other waits for is still in the graphs' memory.
             outcome = refused("several-optimizers", count=len(scene.optimizers))
@@ -147,33 +150,6 @@ class Compile(Knob):
             outfit.wear(layer)
         return applied(mode=mode, roots=len(self._worn), cuda_graphs=steps is not None)
 
-    def _put_on_graphs(self, scene: Scene) -> Outcome:
-        if not scene.has_cuda():
-            return refused("no-cuda-device")
-        if scene.compiled_seen:
-            return already("script-compiles")
-        outcome = self._obstacle(scene, compiling=False)
-        if outcome is None:
-            self._graphs = Graphs()
-            outcome = self._graphs.put_on(scene, GRAPHS)
-        return outcome
-
-    def _obstacle(self, scene: Scene, compiling: bool = True) -> Outcome | None:
-        if not scene.roots:
-            return refused("no-roots-found")
-        if any(type(root).__name__ == "OptimizedModule" for root in scene.roots):
-            return already("script-compiles")
-        if compiling and self.backend == "inductor":
-            if scene.has_cuda() and not _has_triton():
-                return refused("no-triton")
-            if not scene.has_cuda() and not any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")):
-                return refused("no-c++-compiler")
-        # Not only in the first steps: a penalty may come every sixteenth.
-        if scene.double_backward_seen or says_create_graph():
-            return refused("double-backward")
-        reasons = (_root_obstacle(scene, root) for root in scene.roots)
-        return next((refused(why[0], **why[1]) for why in reasons if why is not None), None)
-
     def _raise_limits(self) -> None:
         import torch._dynamo.config as config
 
@@ -184,8 +160,6 @@ class Compile(Knob):
                 setattr(config, name, least)
 
     def take_off(self) -> None:
-        if self._graphs is not None:
-            self._graphs.take_off()
         while self._handles:
             self._handles.pop().remove()
         for outfit, layer in self._worn:
@@ -208,16 +182,7 @@ class Compile(Knob):
         since = Tally().since(self._before, known=bool(known))
         return {name: value + known.get(name, 0) for name, value in since.items()}
 
-    def stays_on(self) -> None:
-        if self._graphs is not None:
-            self._graphs.stays_on()
-
-    def numerics(self, scene: Scene) -> str:
-        return super().numerics(scene) if self._graphs is None else self._graphs.numerics(scene)
-
     def proof(self) -> Outcome:
-        if self._graphs is not None:
-            return self._graphs.proof()
         layers = [layer for _, layer in self._worn]
         faults = [layer.fault for layer in layers if layer.fault]
         if faults:
@@ -242,6 +207,39 @@ class Compile(Knob):
         if seen["limit_hits"] or most >= LIMITS["recompile_limit"]:
             return refused("recompile-limit", **seen)
         return applied("", calls=calls, **seen)
+
+
+class Recorded(Graphs):
+    """The value `graphs`: what stands in the way of compiling a root's forward pass stands in its way, too."""
+
+    def put_on(self, scene: Scene, value: Any) -> Outcome:
+        if not scene.has_cuda():
+            return refused("no-cuda-device")
+        if scene.compiled_seen:
+            return already("script-compiles")
+        why = obstacle(scene)
+        return super().put_on(scene, value) if why is None else why
+
+
+def obstacle(scene: Scene) -> Outcome | None:
+    """Why no root's forward pass can be put in place of another one, if none can."""
+    if not scene.roots:
+        return refused("no-roots-found")
+    if any(type(root).__name__ == "OptimizedModule" for root in scene.roots):
+        return already("script-compiles")
+    # Not only in the first steps: a penalty may come every sixteenth.
+    if scene.double_backward_seen or says_create_graph():
+        return refused("double-backward")
+    reasons = (_root_obstacle(scene, root) for root in scene.roots)
+    return next((refused(why[0], **why[1]) for why in reasons if why is not None), None)
+
+
+def _no_compiler(scene: Scene, backend: str) -> Outcome | None:
+    if backend != "inductor":
+        return None
+    if scene.has_cuda():
+        return None if _has_triton() else refused("no-triton")
+    return None if any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")) else refused("no-c++-compiler")
 
 
 def has_hooks(module: Any) -> bool:

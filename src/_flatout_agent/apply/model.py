@@ -137,6 +137,12 @@ class Knob:
     name = ""
     hot = True  # False: only before the first step, so a change of it restarts the script
 
+    @classmethod
+    def meant_by(cls, value: Any) -> Knob:
+        """A new one for this value: some are done in quite another way."""
+        del value
+        return cls()
+
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         raise NotImplementedError
 

@@ -83,7 +83,7 @@ class Switchboard:
         kind = self._kinds.get(name)
         if kind is None:
             return refused("unknown-knob", name=name)
-        knob = kind()
+        knob = kind.meant_by(value)
         try:
             outcome = knob.put_on(self.scene, value)
         except Exception as error:
