@@ -56,14 +56,14 @@ BESIDE = {"gpt": {"precision": "bf16"}, "vision": {"precision": "bf16"}}
 COMPUTE = ("precision", "tf32", "channels_last", "fused_optimizer", "compile", "cudnn_benchmark", "gc_policy", "cpu_threads")
 
 
-def cases(only: list[str], hot: bool) -> list[tuple[str, str, Mode]]:
+def cases(only: list[str], hot: bool, values: list[str]) -> list[tuple[str, str, Mode]]:
     """(knob, value, where its batches come from)"""
     found = []
     for knob in catalogue.KNOBS:
         if knob.name == "batch_size" or (only and knob.name not in only) or (hot and knob.switch is Switch.RESTART):
             continue
         mode = Mode.REPLAY_HOST if knob.name in COMPUTE else Mode.REAL
-        found += [(knob.name, value, mode) for value in VALUES.get(knob.name, ("on",))]
+        found += [(knob.name, value, mode) for value in VALUES.get(knob.name, ("on",)) if not values or value in values]
     return found
 
 
@@ -152,7 +152,7 @@ def specimen(name: str, asked: argparse.Namespace, folder: Path) -> list[dict[st
                 *(stack.enter_context(children(started, sandbox, folder / log)) for log, started in commands.items()),
                 asked.timed,
             )
-            for knob, value, mode in cases(asked.knob, asked.hot):
+            for knob, value, mode in cases(asked.knob, asked.hot, asked.value):
                 row = {"specimen": name, **measure(arms, name, knob, value, mode, asked.pairs)}
                 rows.append(row)
                 print(line(row), flush=True)
@@ -190,6 +190,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the record, as JSON; the table goes beside it as .md")
     parser.add_argument("--only", action="append", choices=SPECIMENS, default=[])
     parser.add_argument("--knob", action="append", default=[])
+    parser.add_argument("--value", action="append", default=[])
     parser.add_argument("--hot", action="store_true", help="only knobs that are switched inside a running child")
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--timed", type=float, default=1.0, help="seconds of a segment")

@@ -454,3 +454,35 @@ def test_what_is_compiled_into_graphs_is_preferred_where_it_gives_more():
     end, _, _ = search(machine, plan(budget_s=400.0))
     assert end.profile["compile"] == "reduce-overhead"
     assert {d.code for d in end.decisions if d.value == "graphs"} == {"not-launch-bound"}
+
+
+def test_how_near_the_loop_came_to_its_ceiling_is_measured_beside_it():
+    end, segments, _ = search(Machine(), plan(budget_s=400.0))
+    last = [segment for segment in segments if segment.stage == "final"]
+    ceilings = [segment for segment in last if segment.mode is end.reached.ceiling and segment.knobs == end.profile]
+    assert end.reached.pairs >= 6 and len(ceilings) >= end.reached.pairs
+    assert end.reached.lower < end.reached.ratio < end.reached.upper
+    assert end.reached.ratio == pytest.approx(end.final / end.reached.rate, rel=0.05)
+    assert 0.9 < end.reached.ratio < 1.1
+
+
+def test_the_lower_ceiling_is_the_loader_where_that_is_the_wall():
+    end, _, _ = search(MACHINES["the processor is the wall"], plan(budget_s=400.0))
+    assert end.reached.ceiling is Mode.SUPPLY
+    assert end.reached.rate == end.ceilings.supply
+    assert 0.9 < end.reached.lower < end.reached.upper < 1.1
+
+
+def test_a_loop_that_stays_behind_its_ceiling_says_so():
+    class Crowded(Machine):
+        def rate(self, knobs, mode=Mode.REAL):
+            return super().rate(knobs, mode) * (0.7 if mode is Mode.REAL and knobs else 1.0)
+
+    end, _, _ = search(Crowded(), plan(budget_s=400.0))
+    assert end.reached.upper < 0.8
+
+
+def test_without_a_ceiling_nothing_is_said_of_one():
+    end, _, _ = search(Machine(replays=False, supplies=False), plan(budget_s=400.0))
+    assert end.profile
+    assert end.reached is None

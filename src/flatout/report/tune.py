@@ -58,6 +58,9 @@ def ending(end: Finished, words: Words, log: str) -> RenderableType:
         lines.append(Text(words("tune.power", **told)))
     if isinstance(end.ceilings.supply, float):
         lines.append(Text(words("tune.supply", supply=rate(end.ceilings.supply))))
+    if end.reached is not None and isinstance(end.reached.lower, float):
+        told = {name: ratio(getattr(end.reached, name)) for name in ("ratio", "lower", "upper")}
+        lines.append(Text(words(f"tune.reached-{end.reached.ceiling.value}", **told)))
     return Group(*lines)
 
 

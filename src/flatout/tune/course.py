@@ -18,6 +18,7 @@ from flatout.tune.model import (
     Offer,
     Params,
     Plan,
+    Reached,
     Segment,
     SegmentResult,
     Status,
@@ -26,7 +27,7 @@ from flatout.tune.model import (
 )
 from flatout.tune.prices import Prices
 from flatout.tune.reasons import REASONS
-from flatout.tune.schedule import USUAL, Shape, restart_values, timed_steps, warm_steps
+from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, restart_values, timed_steps, warm_steps
 
 T = TypeVar("T")
 
@@ -93,6 +94,7 @@ class Course:
         self.build_s: dict[str, float] = {}  # of what is kept
         self.longest_build_s = 0.0
         self.first_gain: dict[str, float] = {}
+        self.reached: Reached | None = None
         self.batch: BatchStory | None = None
         self.batch_to_come = plan.batch is not BatchGoal.KEEP and plan.batch_size is not None
         self.samples_per_step: float | None = None  # of the plain script
@@ -273,7 +275,8 @@ class Course:
         plain = (
             tuned if self.in_a_hurry else max(tuned, self._prices.plain_s)
         )  # in a hurry some seconds over are the smaller evil
-        return FINAL_PAIRS * (tuned + plain + turning) + fresh
+        ceiling = CEILING_LENGTH * self.hot_s(self.compute_mode) if self.compute_mode is not Mode.REAL else 0.0
+        return FINAL_PAIRS * (tuned + plain + turning + ceiling) + fresh
 
     def left_s(self) -> float:
         return self.plan.budget_s - self.spent_s - self.reserve_s

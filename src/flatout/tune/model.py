@@ -218,6 +218,17 @@ class Ceilings(Struct, frozen=True, kw_only=True):
     supply: float | Missing = Missing("not-measured")  # what the loader gives when nothing is computed
 
 
+class Reached(Struct, frozen=True, kw_only=True):
+    """The tuned loop ÷ the lower of its two ceilings, which was measured next to it in each pair of the last comparison."""
+
+    ceiling: Mode
+    rate: float  # of that ceiling, samples per second
+    ratio: float | Missing
+    lower: float | Missing
+    upper: float | Missing
+    pairs: int
+
+
 class BatchProbe(Struct, frozen=True, kw_only=True):
     """One size that was tried."""
 
@@ -280,6 +291,7 @@ class Finished(Record):
     power_after: float | Missing = Missing("not-reported")
     seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
     batch: BatchStory | None = None  # where another batch size was asked for
+    reached: Reached | None = None  # None where neither ceiling could be measured in the last comparison
 
 
 class Progress(Struct, frozen=True, kw_only=True):

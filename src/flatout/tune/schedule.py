@@ -16,6 +16,7 @@ FROM_THE_LOADER = frozenset({Mode.REAL, Mode.SUPPLY})
 FEWEST_TIMED_STEPS = 8
 DEFAULT_PREFETCH = 2
 SLOW_S = 1.0
+CEILING_LENGTH = 0.6  # of a segment: what waits for nothing scatters less
 
 
 class Shape(Struct, frozen=True, kw_only=True):

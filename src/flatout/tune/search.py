@@ -202,6 +202,7 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
         code=code,
         params=params or {},
         batch=_batch(course, tuned),
+        reached=course.reached if tuned else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.measure.statistics import (
     PAIRS_AT_LOOK,
     Answer,
@@ -17,7 +17,7 @@ from flatout.measure.statistics import (
 )
 from flatout.tune.course import Course, StandingBrokenError, Steps
 from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
-from flatout.tune.schedule import USUAL, Shape, a_first, differing, restarting
+from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, a_first, differing, restarting
 
 WORTH = 0.02  # a knob that can hardly give this much is not measured any longer …
 WORTH_IN_A_HURRY = 0.04  # … nor one that takes the time of others
@@ -44,6 +44,7 @@ class Question:
     second_chance: bool = True  # a suspect that failed is tried once more, alone; not where it is a group, or had its chance
     shape: Shape = USUAL
     shape_b: Shape | None = None  # where B has another one: batches put together in a running child
+    beside: Mode | None = None  # B once more next to each B, from where its lower ceiling shows
     settled_if_clear: bool = False  # two plain pairs are enough: what they keep is judged again in the whole
 
     def shape_of(self, arm: str) -> Shape:
@@ -62,6 +63,7 @@ class Trial:
     step_a_s: float | Missing = NOT_MEASURED
     rates_a: list[float] = field(default_factory=list)
     rates_b: list[float] = field(default_factory=list)
+    beside: list[Pair] = field(default_factory=list)  # the ceiling and B, a pair for each of `pairs`
     power_a: list[float] = field(default_factory=list)
     power_b: list[float] = field(default_factory=list)
     plainly_slower: bool = False
@@ -156,7 +158,11 @@ def _next_look(question: Question, trial: Trial) -> int:
 def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) -> Steps[Pair | None]:
     """A and B beside each other, or None where the pair must be measured again."""
     rates: dict[str, float] = {}
-    for arm in ("a", "b") if first_is_a else ("b", "a"):
+    arms = ("a", "b", "beside")
+    for arm in arms if first_is_a else reversed(arms):
+        if arm == "beside":
+            rates.update((yield from _ceiling(course, question)))
+            continue
         values = question.a if arm == "a" else question.b
         result = yield from course.ask(values, question.mode, shape=question.shape_of(arm))
         if result.status is Status.LATE:
@@ -175,7 +181,20 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
     trial._standing_faults = 0
     trial.rates_a.append(rates["a"])
     trial.rates_b.append(rates["b"])
+    if "beside" in rates:
+        trial.beside.append(Pair(rates["beside"], rates["b"], not first_is_a))
     return Pair(rates["a"], rates["b"], first_is_a)
+
+
+def _ceiling(course: Course, question: Question) -> Steps[dict[str, float]]:
+    """What B could do, under its name; nothing where that cannot be had, and it is not asked for again."""
+    if question.beside is None:
+        return {}
+    result = yield from course.ask(question.b, question.beside, shape=replace(question.shape_of("b"), longer=CEILING_LENGTH))
+    if result.status is not Status.OK or isinstance(result.rate, Missing):
+        question.beside = None
+        return {}
+    return {"beside": result.rate}
 
 
 def _note(trial: Trial, arm: str, result: SegmentResult) -> None:

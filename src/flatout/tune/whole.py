@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.knobs.catalogue import RECORDED
-from flatout.measure.statistics import PAIRS_AT_LOOK
+from flatout.measure.statistics import PAIRS_AT_LOOK, compare
 from flatout.tune.baseline import look, waits
 from flatout.tune.batch_time import last_pairs, last_shape, room_s
 from flatout.tune.compute import (
@@ -22,10 +22,10 @@ from flatout.tune.compute import (
 )
 from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, WAITING, Course, Steps
 from flatout.tune.judge import percent, still_earns
-from flatout.tune.model import Ceilings, Decision, Mode, Offer
+from flatout.tune.model import Ceilings, Decision, Mode, Offer, Reached
 from flatout.tune.recover import held
 from flatout.tune.schedule import Shape, children_for, segments_for
-from flatout.tune.trial import Question, Suspect, Trial
+from flatout.tune.trial import NOT_MEASURED, Question, Suspect, Trial
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
 RESTARTS_SHARE = 0.15  # of the budget
@@ -168,18 +168,43 @@ def last_comparison(course: Course) -> Steps[Trial | None]:
         if not looks:
             course.ceilings = Ceilings(real=course.ceilings.real) if course.looked_at != course.whole else course.ceilings
             return None
-        course.pending = segments_for(looks[0])
+        beside = (yield from _lower_ceiling(course)) if shape_b is None else None
+        if not course.whole:
+            return None  # it broke while it was looked at
+        course.pending = segments_for(looks[0]) + (looks[0] if beside is not None else 0)
         question = Question(a={}, b=course.whole, mode=Mode.REAL, suspect=Suspect.NEITHER, looks=looks, worth=None)
-        question.shape, question.shape_b = Shape(bounded=shape_b is not None), shape_b
+        question.shape, question.shape_b, question.beside = Shape(bounded=shape_b is not None), shape_b, beside
         trial = yield from held(course, question)
-        if trial is not None:
-            if course.looked_at != course.whole:
-                # Of what is handed over, not of something before it.
-                course.ceilings = Ceilings()
-                if shape_b is None or room_s(course) > course.cost_s(LOOK_AGAIN, 1):
-                    yield from look(course)
-            return trial
+        if trial is None:
+            continue
+        if course.looked_at != course.whole:
+            # Of what is handed over, not of something before it.
+            course.ceilings = Ceilings()
+            if room_s(course) > course.cost_s(LOOK_AGAIN, 1):
+                yield from look(course)
+        if beside is not None:
+            course.reached = _reached(course, beside, trial)
+        return trial
     return None
+
+
+def _lower_ceiling(course: Course) -> Steps[Mode | None]:
+    """Which of its two sides holds the whole up; None where neither can be measured."""
+    if course.looked_at != course.whole:
+        yield from look(course, 1)
+    rates = {Mode.REPLAY_HOST: course.ceilings.with_copy, Mode.SUPPLY: course.ceilings.supply}
+    known = {mode: rate for mode, rate in rates.items() if isinstance(rate, float)}
+    return min(known, key=lambda mode: known[mode], default=None)
+
+
+def _reached(course: Course, ceiling: Mode, trial: Trial) -> Reached | None:
+    """How near the tuned loop came to its ceiling, which is from now on what was measured beside it."""
+    if not trial.beside:
+        return None
+    found = compare(trial.beside, course.noise.get(ceiling, NOT_MEASURED), FINAL_LOOKS)
+    rate = sum(pair.a for pair in trial.beside) / len(trial.beside)
+    course.ceilings = replace(course.ceilings, **{"supply" if ceiling is Mode.SUPPLY else "with_copy": rate})
+    return Reached(ceiling=ceiling, rate=rate, ratio=found.ratio, lower=found.lower, upper=found.upper, pairs=found.pairs)
 
 
 def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None]:
