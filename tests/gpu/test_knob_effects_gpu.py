@@ -78,7 +78,7 @@ class Heavy(torch.utils.data.Dataset):
         self.x = torch.randn(8, 768, 1024)
 
     def __len__(self):
-        return 12 * 16
+        return 12 * 48
 
     def __getitem__(self, index):
         return self.x[index % 8], index
@@ -90,7 +90,7 @@ class HeavyTraining:
         layers = torch.nn.Flatten(0, 1), torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024)
         self.model = torch.nn.Sequential(*layers).cuda()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
-        self.loader = torch.utils.data.DataLoader(Heavy(), batch_size=16, num_workers=2, pin_memory=True)
+        self.loader = torch.utils.data.DataLoader(Heavy(), batch_size=48, num_workers=2, pin_memory=True)
         self.losses, self.order = [], []
 
     def run(self):
