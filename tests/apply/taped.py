@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from _flatout_agent.apply.compile import Recorded
 from _flatout_agent.apply.recording import both_passes, gradients_of, twins_of
 
 WAITS = "_local_scalar_dense"
@@ -121,3 +122,13 @@ class Here:
 
     def mend(self, states):
         self.mended += 1
+
+
+class RecordedHere(Recorded):
+    """The knob as it is where there is a card."""
+
+    recorder = Here
+
+    def put_on(self, scene, value):
+        scene.has_cuda = lambda: True
+        return super().put_on(scene, value)

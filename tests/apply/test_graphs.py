@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from stage import Net, Training, same_bits, staged
-from taped import Again, Here, Taped
+from taped import Again, Here, RecordedHere, Taped
 from torch import nn
 
 from _flatout_agent.apply import graphs, sources
@@ -21,15 +21,6 @@ from _flatout_agent.apply.constancy import Draws
 from _flatout_agent.apply.model import EXACT
 from _flatout_agent.apply.recording import twins_of
 from _flatout_agent.apply.registry import KNOBS
-
-
-class RecordedHere(Recorded):
-    recorder = Here
-
-    def put_on(self, scene, value):
-        scene.has_cuda = lambda: True
-        return super().put_on(scene, value)
-
 
 plain = Net.forward
 KINDS = KNOBS

@@ -110,8 +110,19 @@ def become(wanted):
     os.environ.clear()
     os.environ.update(wanted["environ"])
     ending.update(pid=os.getpid(), trace=wanted["trace"])
+    if wanted["agent"] and wanted["tape"]:
+        tape_graphs()
     if wanted["agent"]:
         begin_agent(wanted["backend"], wanted["pickle"])
+
+
+def tape_graphs():
+    """What would be CUDA graphs are tapes: there is no card here."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "apply"))
+    from taped import RecordedHere
+
+    del sys.path[0], sys.modules["taped"]  # else it counts as a module of the script's own
+    sys.modules["_flatout_agent.apply.compile"].Recorded = RecordedHere
 
 
 def begin_agent(backend, pickling):

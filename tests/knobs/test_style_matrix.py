@@ -15,7 +15,7 @@ import style_matrix
 from style_matrix import CASES, GROUPS
 
 SAMPLE = {
-    "trainer-class": ["loader"],  # augments with all three generators
+    "trainer-class": ["loader", "recorded"],  # augments with all three generators
     "samplers-and-collate": ["bf16"],
     "memmap": ["card"],  # no loader at all
     "wgan-gp": ["compile"],  # gradients of gradients
@@ -39,7 +39,9 @@ def test_an_effect_or_a_reason_and_no_trace(name, forks, tmp_path):
         assert len(ours.uses) == len(GROUPS[group])
         assert any(use.came == "applied" or use.code for use in ours.uses)
         for use in ours.uses:
-            if (use.name, use.came) == ("compile", "applied"):  # what the compiler met is counted to the run's end
+            if group == "recorded":
+                assert use.details["replays"] >= 1
+            elif (use.name, use.came) == ("compile", "applied"):  # what the compiler met is counted to the run's end
                 assert use.details["graphs"] >= 1
                 assert use.details.keys() >= {"calls", "graph_breaks", "recompiles", "limit_hits"}
 

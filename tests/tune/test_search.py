@@ -460,7 +460,8 @@ def test_how_near_the_loop_came_to_its_ceiling_is_measured_beside_it():
     end, segments, _ = search(Machine(), plan(budget_s=400.0))
     last = [segment for segment in segments if segment.stage == "final"]
     ceilings = [segment for segment in last if segment.mode is end.reached.ceiling and segment.knobs == end.profile]
-    assert end.reached.pairs >= 6 and len(ceilings) >= end.reached.pairs
+    assert end.reached.pairs >= 6
+    assert len(ceilings) >= end.reached.pairs
     assert end.reached.lower < end.reached.ratio < end.reached.upper
     assert end.reached.ratio == pytest.approx(end.final / end.reached.rate, rel=0.05)
     assert 0.9 < end.reached.ratio < 1.1
