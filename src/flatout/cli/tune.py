@@ -173,7 +173,7 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
     from flatout.launch.sandbox import Sandbox, folders_of
     from flatout.launch.scratch import sweep
     from flatout.machine import nvml
-    from flatout.tune.power import PowerMeter
+    from flatout.tune.cards import CardMeter
     from flatout.tune.trials import Trials
     from flatout.tune.watched import can_be_watched
 
@@ -193,7 +193,7 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
             Trials(line, os.environ, sandbox, SystemClock(), log, asked["gpu_memory_fraction"]) as trials,
             nvml.looks() as look,
         ):
-            trials.power = PowerMeter(look)
+            trials.cards = CardMeter(look)
             trials.at_size = asked["task"].at_size if asked["task"] else None
             return _search(trials, place, limits, asked, screen, line)
 

@@ -41,27 +41,28 @@ def ending(end: Finished, words: Words, log: str) -> RenderableType:
     if isinstance(end.ceilings.with_copy, float) and isinstance(end.ceilings.without_copy, float):
         ceilings = {"with_copy": rate(end.ceilings.with_copy), "without_copy": rate(end.ceilings.without_copy)}
         lines.append(Text(words("tune.ceilings", **ceilings)))
-    power = (end.power_before, end.power_after)
-    if (
-        isinstance(power[0], float)
-        and isinstance(power[1], float)
-        and isinstance(end.baseline, float)
-        and isinstance(end.final, float)
-    ):
-        before, after = power[0] / end.baseline, power[1] / end.final
-        told = {
-            "before": f"{power[0]:.0f}",
-            "after": f"{power[1]:.0f}",
-            "joules_before": f"{before:.3g}",
-            "joules_after": f"{after:.3g}",
-        }
-        lines.append(Text(words("tune.power", **told)))
+    lines += _cards(end, words)
     if isinstance(end.ceilings.supply, float):
         lines.append(Text(words("tune.supply", supply=rate(end.ceilings.supply))))
     if end.reached is not None and isinstance(end.reached.lower, float):
         told = {name: ratio(getattr(end.reached, name)) for name in ("ratio", "lower", "upper")}
         lines.append(Text(words(f"tune.reached-{end.reached.ceiling.value}", **told)))
     return Group(*lines)
+
+
+def _cards(end: Finished, words: Words) -> list[RenderableType]:
+    """What the driver said of them, plain and tuned."""
+    lines: list[RenderableType] = []
+    working = (end.working_before, end.working_after)
+    if isinstance(working[0], float) and isinstance(working[1], float):
+        lines.append(Text(words("tune.working", before=f"{working[0]:.0%}", after=f"{working[1]:.0%}")))
+    watts = [_figure(value) for value in (end.power_before, end.power_after)]
+    rates = [_figure(value) for value in (end.baseline, end.final)]
+    if all(watts) and all(rates):
+        joules = [f"{drawn / speed:.3g}" for drawn, speed in zip(watts, rates, strict=True)]
+        told = {"before": f"{watts[0]:.0f}", "after": f"{watts[1]:.0f}", "joules_before": joules[0], "joules_after": joules[1]}
+        lines.append(Text(words("tune.power", **told)))
+    return lines
 
 
 def permanent(found: Sequence[Edit], words: Words) -> Text:
@@ -85,6 +86,11 @@ def _outcome(end: Finished, words: Words, log: str) -> str:
         code=end.params.get("status", end.code),
         log=log,
     )
+
+
+def _figure(value: float | Missing) -> float:
+    """Nought where there is none."""
+    return value if isinstance(value, float) else 0.0
 
 
 def rate(value: float | Missing) -> str:

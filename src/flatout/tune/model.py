@@ -105,6 +105,7 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     starved: float | Missing = Missing("not-reported")  # share of the looks at which the device had run dry at a step's end
     build_s: float = 0.0  # spent once: compiling, searching plans
     power_w: float | Missing = Missing("not-reported")  # of the cards, on the average of the segment with its warm-up
+    working: float | Missing = Missing("not-reported")  # share of the time in which the driver saw a kernel run, any kernel
     code: str = ""  # why it was refused or failed
     details: Params = field(default_factory=dict)
 
@@ -289,6 +290,8 @@ class Finished(Record):
     parity: Parity | None = None  # of what is handed over; None where the gate was not asked
     power_before: float | Missing = Missing("not-reported")  # watts, plain and tuned in the last comparison
     power_after: float | Missing = Missing("not-reported")
+    working_before: float | Missing = Missing("not-reported")  # share of the time with a kernel on the card, by the driver
+    working_after: float | Missing = Missing("not-reported")
     seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
     batch: BatchStory | None = None  # where another batch size was asked for
     reached: Reached | None = None  # None where neither ceiling could be measured in the last comparison

@@ -66,6 +66,8 @@ class Trial:
     beside: list[Pair] = field(default_factory=list)  # the ceiling and B, a pair for each of `pairs`
     power_a: list[float] = field(default_factory=list)
     power_b: list[float] = field(default_factory=list)
+    working_a: list[float] = field(default_factory=list)
+    working_b: list[float] = field(default_factory=list)
     plainly_slower: bool = False
     plainly_faster: bool = False
     out_of_time: bool = False
@@ -200,6 +202,8 @@ def _ceiling(course: Course, question: Question) -> Steps[dict[str, float]]:
 def _note(trial: Trial, arm: str, result: SegmentResult) -> None:
     if isinstance(result.power_w, float):
         (trial.power_a if arm == "a" else trial.power_b).append(result.power_w)
+    if isinstance(result.working, float):
+        (trial.working_a if arm == "a" else trial.working_b).append(result.working)
     if arm == "a":
         trial.step_a_s = result.step_s
         trial.build_a_s = max(trial.build_a_s, result.build_s)

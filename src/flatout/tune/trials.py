@@ -19,11 +19,11 @@ from flatout.launch.scratch import Scratch, check_room, outside, temporary_insid
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.batch_line import BatchLine, Road
+from flatout.tune.cards import CardMeter
 from flatout.tune.curves import Curves
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
-from flatout.tune.power import PowerMeter
 from flatout.tune.watched import Watched
 
 POLL_S = 0.01
@@ -71,7 +71,7 @@ class Trials:
         self._endless = True  # epochs do not end, unless a segment is about that
         self._lasting = Lasting(command)
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
-        self.power: PowerMeter | None = None
+        self.cards: CardMeter | None = None
         self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known …
         self.at_size: Callable[[BatchLine, int], list[str]] | None = None  # … where that stands in a file that it reads
         self._plain_per_step: float | None = None  # samples
@@ -185,7 +185,9 @@ class Trials:
             self._slowest_s = max(self._slowest_s, took_s)
         result = self._with_batch(segment, result_of(answer, took_s), child)
         self._answered += segment.warm_steps + result.steps
-        return result if self.power is None else replace(result, power_w=self.power.mean())
+        if self.cards is None:
+            return result
+        return replace(result, power_w=self.cards.power_w(), working=self.cards.working())
 
     def _died(self, child: TrialChild) -> None:
         self.said = child.said()
@@ -287,15 +289,15 @@ class Trials:
     def _wait(self, child: TrialChild, done: Any, longest_s: float = LONGEST_S) -> str:
         """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more, or too long."""
         began = worked = self._clock.monotonic()
-        if self.power is not None:
-            self.power.begin(began)
+        if self.cards is not None:
+            self.cards.begin(began)
         busy = 0.0
         while done() is None:
             if child.process.poll() is not None:
                 return "exit" if done() is None else ""
             now = self._clock.monotonic()
-            if self.power is not None:
-                self.power.sample(now)
+            if self.cards is not None:
+                self.cards.sample(now)
             if now - worked > 5.0:
                 used = child.busy_s()
                 if used - busy > 0.2:

@@ -1,4 +1,4 @@
-"""Watts before and after, told by the door to NVML."""
+"""Watts, and the time with a kernel on the card, before and after: told by the door to NVML."""
 
 from imagined import Machine, plan, search
 
@@ -7,22 +7,34 @@ from flatout.base.words import Words
 from flatout.machine.model import Gpu
 from flatout.report import tune as report
 from flatout.report.terminal import Text
-from flatout.tune.power import EVERY_S, PowerMeter
+from flatout.tune.cards import EVERY_S, CardMeter
+
+SILENT = Missing("nvml-not-supported")
 
 
-def card(watts):
-    return Gpu(index=0, name="a card", power_draw_w=watts)
+def card(watts, working=SILENT):
+    return Gpu(index=0, name="a card", power_draw_w=watts, utilisation=working)
 
 
 def test_the_mean_of_a_segment_over_all_cards_that_tell():
-    told = iter([[card(100.0), card(20.0)], [card(200.0), card(Missing("nvml-not-supported"))]])
-    meter = PowerMeter(lambda: next(told))
+    told = iter([[card(100.0), card(20.0)], [card(200.0), card(SILENT)]])
+    meter = CardMeter(lambda: next(told))
     meter.begin(5.0)
     for tick in range(20):
         meter.sample(5.0 + tick * EVERY_S / 10 + 1e-6)
-    assert meter.mean() == (120 + 200) / 2
+    assert meter.power_w() == (120 + 200) / 2
     meter.begin(9.0)
-    assert isinstance(meter.mean(), Missing)
+    assert isinstance(meter.power_w(), Missing)
+
+
+def test_of_the_busiest_card_and_not_of_the_segment_before():
+    told = iter([[card(1.0, 3), card(1.0, 0)], [card(1.0, 50), card(1.0, 90)], [card(1.0, 98), card(1.0, 1)], [card(1.0, 94)]])
+    meter = CardMeter(lambda: next(told))
+    meter.begin(5.0)
+    assert isinstance(meter.working(), Missing)
+    for tick in range(4):
+        meter.sample(5.0 + tick * EVERY_S * 1.1)
+    assert meter.working() == (0.98 + 0.94) / 2
 
 
 def test_without_a_card_nothing_is_said():
@@ -37,13 +49,16 @@ def test_both_arms_of_the_last_comparison_and_what_a_sample_costs():
             self.runner = runner
 
         def run(self, segment):
-            return replace(self.runner.run(segment), power_w=400.0 if segment.knobs else 200.0)
+            return replace(
+                self.runner.run(segment), power_w=400.0 if segment.knobs else 200.0, working=0.97 if segment.knobs else 0.12
+            )
 
     machine = Machine()
     machine.runner = lambda: Drawing(Machine.runner(machine))
     end, _, _ = search(machine, plan(only=["precision"]))
     assert (end.power_before, end.power_after) == (200.0, 400.0)
     assert f"200 → 400 W; {200 / end.baseline:.3g} → {400 / end.final:.3g} joules" in plain(end)
+    assert "A kernel was running 12% → 97% of the time" in plain(end)
 
 
 def plain(end):
