@@ -75,6 +75,24 @@ def test_unknown_knob_suggests_the_nearest(flatout):
     assert ended.stderr == "flatout: There is no page called worker; did you mean workers?\n"
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["run", "--mixed-precison", "bf16", "x.py"], "There is no option --mixed-precison; did you mean --mixed-precision?"),
+        (["tune", "--budgt=5", "x.py"], "There is no option --budgt=5; did you mean --budget?"),
+        (["tune", "--skip", "precison", "x.py"], "--skip: there is no knob precison; did you mean precision?"),
+        (
+            ["run", "--zzz", "x.py"],
+            "There is no option --zzz; flatout's options come before the script, the script's own after it.",
+        ),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(typed, said, flatout):
+    ended = flatout(*typed)
+    assert ended.returncode == 2
+    assert ended.stderr == f"flatout: {said}\n"
+
+
 def best_of(command, times):
     best = float("inf")
     for _ in range(times):

@@ -34,6 +34,11 @@ argument = click.argument
 echo = click.echo
 
 
+def options_of(context: Context) -> list[str]:
+    """As they are written: for the nearest to one that does not exist."""
+    return [name for parameter in context.command.params for name in parameter.opts if name.startswith("-")]
+
+
 def words_of(context: Context) -> Words:
     """The catalogue of the language this invocation speaks."""
     root = context.find_root()

@@ -13,7 +13,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import FlatoutError, UsageError
 from flatout.base.words import Words
-from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of
+from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of
 from flatout.cli.commandline import command as make_command
 from flatout.cli.knob_flags import asked as asked_knobs
 from flatout.cli.knob_flags import knob_options
@@ -57,7 +57,7 @@ def command(
     if gpu_memory_fraction is not None and not 0 < gpu_memory_fraction <= 1:
         raise UsageError("error.memory-fraction", value=gpu_memory_fraction)
     path, _ = interpreter.choose(python, os.environ)
-    line = target.command_line(path, script)
+    line = target.command_line(path, script, options_of(context))
     if environment.switched_off(os.environ):
         sys.exit(child.end_like(run_plain(line, os.environ)))
     words = words_of(context)

@@ -17,10 +17,10 @@ from flatout.base.errors import UsageError
 from flatout.base.words import Words
 from flatout.cli import batch_flags, tune_config
 from flatout.cli.batch_flags import batch_options
-from flatout.cli.commandline import UNPROCESSED, Context, argument, option, pass_context, words_of, words_typed
+from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
 from flatout.cli.tune_stopped import go_on_with, unharmed
-from flatout.knobs import catalogue
+from flatout.knobs import values
 from flatout.knobs.model import Numerics
 from flatout.launch import folder, interpreter, target
 
@@ -60,13 +60,13 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     limits = {
         "budget_s": seconds_of(asked["budget"]),
         "steps_planned": asked["steps_planned"],
-        "only": _all_known(asked["only"]),
-        "skip": _all_known(asked["skip"]),
+        "only": _all_known(asked["only"], "--only"),
+        "skip": _all_known(asked["skip"], "--skip"),
         "allow": _class(asked["allow"]),
     }
     asked["batch_wanted"] = batch_flags.wanted(asked)
     path, _ = interpreter.choose(asked["python"], os.environ)
-    line = target.command_line(path, task.command() if task else script)
+    line = target.command_line(path, task.command() if task else script, options_of(context))
     place = _place(asked["resume"], line)
     asked["task"], asked["conclude"] = task, task.conclude if task else _conclude
     again = go_on_with(words_typed(context), script, place)
@@ -105,15 +105,9 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def _all_known(given: Sequence[str]) -> list[str]:
+def _all_known(given: Sequence[str], where: str) -> list[str]:
     """Given several times, or several at once with commas between them."""
-    return [_known(name.strip()) for names in given for name in names.split(",") if name.strip()]
-
-
-def _known(name: str) -> str:
-    if catalogue.find(name) is None:
-        raise UsageError("error.unknown-knob-name", name=name, known=", ".join(knob.name for knob in catalogue.KNOBS))
-    return name
+    return [values.known(name, where).name for names in given for name in names.split(",") if name.strip()]
 
 
 def _class(name: str) -> Numerics:

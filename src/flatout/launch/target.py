@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -13,14 +14,20 @@ from flatout.base.errors import UsageError
 PYTHON = re.compile(r"pythonw?(\d+(\.\d+)*)?(\.exe)?", re.I)
 
 
-def command_line(python: str, words: Sequence[str]) -> list[str]:
-    """`train.py ARGS`, `-m package.module ARGS`, `python train.py` or `torchrun … train.py` as a full command."""
+def command_line(python: str, words: Sequence[str], options: Sequence[str] = ()) -> list[str]:
+    """`train.py ARGS`, `-m package.module ARGS`, `python train.py` or `torchrun … train.py` as a full command.
+
+    `options` are flatout's own: one that does not exist may be a slip in one of them.
+    """
     first, *rest = words
     if first == "-m":
         if not rest:
             raise UsageError("error.module-missing")
         return [python, *words]
     if first.startswith("-"):
+        near = difflib.get_close_matches(first.partition("=")[0], options, n=1)
+        if near:
+            raise UsageError("error.unknown-option-near", option=first, near=near[0])
         raise UsageError("error.unknown-option", option=first)
     if rest and PYTHON.fullmatch(os.path.basename(first)) and os.path.dirname(first) and os.access(first, os.X_OK):
         return [*words]  # `.venv/bin/python train.py`: an interpreter, no script

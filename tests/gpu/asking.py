@@ -1,0 +1,74 @@
+"""One script in one child, asked for segments by hand: what `flatout tune` does, without its search."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from flatout.base.clock import SystemClock
+from flatout.base.records import Missing
+from flatout.launch.sandbox import Sandbox
+from flatout.measure.statistics import Comparison, Pair, compare, spread_of_pairs
+from flatout.tune.model import Mode, Segment, SegmentResult, Values
+from flatout.tune.schedule import a_first
+from flatout.tune.trials import Trials
+
+SETTLING = 24  # steps
+
+
+class Asking:
+    def __init__(self, trials: Trials, timed_s: float) -> None:
+        self._trials = trials
+        self._timed_s = timed_s
+        self._count = 0
+
+    def result(self, knobs: Values, mode: Mode, warm: int = SETTLING) -> SegmentResult:
+        self._count += 1
+        return self._trials.carry_out(
+            Segment(
+                id=self._count,
+                knobs=knobs,
+                warm_steps=warm,
+                timed_s=self._timed_s,
+                timed_steps=4,
+                mode=mode,
+                restart=False,
+                stage="gains",
+                trying=[],
+            )
+        )
+
+    def rate(self, knobs: Values, mode: Mode, warm: int = SETTLING) -> float | Missing:
+        """Samples per second; what went wrong is said on the error stream."""
+        result = self.result(knobs, mode, warm)
+        if isinstance(result.rate, Missing):
+            print(f"{knobs} {mode.value}: {result.status.value} {result.code}", file=sys.stderr)
+        return result.rate
+
+    def compare(self, a: tuple[Values, Mode], b: tuple[Values, Mode], pairs: int) -> tuple[Comparison, list[Pair]]:
+        """B ÷ A, in turn."""
+        measured = []
+        for number in range(pairs):
+            first = a_first(number, restarting=False)
+            rates = {arm: self.rate(*(a if arm == "a" else b)) for arm in (("a", "b") if first else ("b", "a"))}
+            if isinstance(rates["a"], float) and isinstance(rates["b"], float):
+                measured.append(Pair(rates["a"], rates["b"], first))
+        return compare(measured, spread_of_pairs([pair.a for pair in measured]), looks=(pairs,)), measured
+
+
+@contextlib.contextmanager
+def asking(script: Path, words: list[str], timed_s: float) -> Iterator[Asking]:
+    """The working folder is the script's meanwhile: what it writes lies there."""
+    here = Path.cwd()
+    os.chdir(script.parent)
+    try:
+        with tempfile.TemporaryDirectory() as folder, Sandbox([]) as sandbox:
+            command = [sys.executable, str(script), *words]
+            with Trials(command, os.environ, sandbox, SystemClock(), Path(folder) / "log") as trials:
+                yield Asking(trials, timed_s)
+    finally:
+        os.chdir(here)
