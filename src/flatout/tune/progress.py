@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flatout.measure.statistics import PAIRS_AT_LOOK
 from flatout.tune.compute import BUILD_GUESS_S, LOOK_SEGMENTS, is_compute
 from flatout.tune.course import FINAL_PAIRS, INPUT_SEGMENTS, Course
-from flatout.tune.model import BatchGoal, Offer, Progress
+from flatout.tune.model import BatchGoal, Mode, Offer, Progress
 from flatout.tune.schedule import children_for, restart_values, segments_for
 
 TRYING = ("compute", "restart", "build", "input")
@@ -55,7 +55,8 @@ def _later_segments(course: Course) -> int:
     total += 6 if _batch_to_come(course) else 0
     if course.stage not in ENDING:
         total += 6 * (len(course.whole) + len(offers) // 2)  # of what is still to be tried, about half is kept
-    return total if course.stage == "final" else total + segments_for(FINAL_PAIRS)
+    ceilings = 0 if course.compute_mode is Mode.REAL else FINAL_PAIRS
+    return total if course.stage == "final" else total + segments_for(FINAL_PAIRS) + ceilings
 
 
 def _later_extra_s(course: Course) -> float:
