@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 from itertools import product
 
-from flatout.base.records import Missing, replace
+from flatout.base.records import replace
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.statistics import Window
 from flatout.measure.time_to_loss import LossCurve
@@ -86,6 +86,7 @@ class Machine:
     turn_s: float = 0.4  # from one epoch to the next where workers are started for each
     supplies: bool = True  # the loader's batches can be drawn without training on them
     knows_busy: bool = True
+    last_kernel: float | None = None  # milliseconds: such a device looks busy whenever a step ends
     faults: dict = field(default_factory=dict)  # (knob, value) -> Status
     flaky: float = 0.0  # chance that a segment of any kind crashes
     refuses: dict = field(default_factory=dict)  # knob, or (knob, value) -> Outcome
@@ -137,6 +138,14 @@ class Machine:
         crowding = max(1.0, (workers + 1) / self.cores) ** 0.3
         supply = prepare * 1.05 / min(workers, self.cores) * crowding
         return 1000 * size / max(supply, 0.0 if mode is Mode.SUPPLY else step + copy)
+
+    def seen_of_the_device(self, launch, card):
+        if self.last_kernel is not None:
+            behind = self.last_kernel if launch > card else 5 * (card - launch)  # between two waits of the script
+            return {"starved": 0.0, "behind_s": behind / 1000}
+        if not self.knows_busy:
+            return {}
+        return {"device_busy": card / (max(launch, card) + 0.1 * min(launch, card))}
 
     def peak(self, knobs):
         per = self.memory_per_sample * (0.6 if knobs.get("precision") == "bf16" else 1.0)
@@ -266,7 +275,7 @@ class Runner:
             windows=windows,
             outcomes={k: machine.refuses.get((k, v), machine.refuses.get(k, APPLIED)) for k, v in segment.knobs.items()},
             memory_peak=int(machine.peak(active) * (1 if segment.batch is None else machine.hot_excess)),
-            device_busy=card / (max(launch, card) + 0.1 * min(launch, card)) if machine.knows_busy else Missing("not-reported"),
+            **machine.seen_of_the_device(launch, card),
             build_s=build,
         )
 

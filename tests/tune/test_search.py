@@ -487,3 +487,15 @@ def test_without_a_ceiling_nothing_is_said_of_one():
     end, _, _ = search(Machine(replays=False, supplies=False), plan(budget_s=400.0))
     assert end.profile
     assert end.reached is None
+
+
+@pytest.mark.parametrize("budget_s", [130.0, 235.0])
+def test_long_last_kernels_do_not_hide_that_a_device_waits_for_launches(budget_s):
+    """A language model in bf16: the optimizer's kernels at each step's end are long, and before them the device ran dry."""
+    none = Outcome(state=OutcomeState.REFUSED, code="several-outputs")
+    machine = Machine(
+        batch=4, prepare=0.15, copy=0.05, launch=17, device=87, bf16=0.17, tf32=0.38, compiled=0.9, compiled_launch=0.9,
+        graphs_launch=0.05, start_s=9, sigma=0.02, last_kernel=1.3, refuses={"channels_last": none, ("compile", "graphs"): none}
+    )  # fmt: skip
+    end, _, _ = search(machine, plan(budget_s=budget_s, timed_s=0.7, skip=["cudnn_benchmark"]))
+    assert end.profile["compile"] == "reduce-overhead"

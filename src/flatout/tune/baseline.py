@@ -7,6 +7,7 @@ from flatout.knobs.model import Bound
 from flatout.measure.statistics import spread_of_pairs
 from flatout.tune.course import Course, StandingBrokenError, Steps
 from flatout.tune.model import Ceilings, Mode, SegmentResult, Status
+from flatout.tune.pace import pace_of
 from flatout.tune.recover import recover
 from flatout.tune.schedule import USUAL, Shape, a_first, workers_of
 from flatout.tune.trial import STANDING_TRIES
@@ -60,10 +61,10 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
     course.looked_at = dict(course.whole)
     told = last.get(Mode.REPLAY_HOST) or last.get(Mode.REAL)
     if told is not None:
-        course.busy = told.busy
+        course.pace = pace_of(told)
     if Mode.REAL in last:
         course.step_s = last[Mode.REAL].step_s
-        course.bound = bound_of(course.ceilings, course.busy, last[Mode.REAL].phases)
+        course.bound = bound_of(course.ceilings, course.pace.busy, last[Mode.REAL].phases)
 
 
 def _in_turn(course: Course, pairs: int) -> Steps[tuple[dict[Mode, list[float]], dict[Mode, SegmentResult]]]:

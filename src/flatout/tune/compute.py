@@ -40,7 +40,7 @@ def is_compute(offer: Offer) -> bool:
 def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
-    if course.in_a_hurry and (course.contended or isinstance(course.busy, float)):
+    if course.in_a_hurry and (course.contended or isinstance(course.pace.busy, float)):
         yield from all_at_once(course)
     if course.contended or starved(course):
         if not course.in_a_hurry:  # else the larger gain comes first
@@ -82,7 +82,7 @@ def all_at_once(course: Course) -> Steps[None]:
 
 def starved(course: Course) -> bool:
     """Whether launches plainly hold the device up."""
-    return isinstance(course.busy, float) and course.busy < STARVED
+    return isinstance(course.pace.busy, float) and course.pace.busy < STARVED
 
 
 def _payable_graphs(course: Course) -> list[Offer]:
@@ -316,8 +316,8 @@ def _launches_count(course: Course) -> bool:
     """Whether the host's launching holds the device up: told by the device, or by what was won and lost so far."""
     if course.contended:
         return True
-    if not isinstance(course.busy, Missing):
-        return course.busy < BUSY
+    if not isinstance(course.pace.busy, Missing):
+        return course.pace.busy < BUSY or course.pace.keeps_up
     codes = {decision.knob: decision.code for decision in course.decisions.values()}
     return codes.get("precision") == "slower" or codes.get("fused_optimizer") == "faster"
 
@@ -342,8 +342,9 @@ def _beyond_repair(course: Course, offer: Offer, value: str) -> bool:
         course.decide(offer, value, nothing.code, nothing.params)  # another mode of it captures no more
         return True
     # Beside busy workers the host launches more slowly than on kept batches, by which the device is judged.
-    if value in GRAPHS and not course.contended and not isinstance(course.busy, Missing) and course.busy >= KEPT_BUSY:
-        course.decide(offer, value, "not-launch-bound", {"busy": round(100 * course.busy, 1)})
+    launched = course.contended or course.pace.keeps_up
+    if value in GRAPHS and not launched and not isinstance(course.pace.busy, Missing) and course.pace.busy >= KEPT_BUSY:
+        course.decide(offer, value, "not-launch-bound", {"busy": round(100 * course.pace.busy, 1)})
         return True
     return False
 

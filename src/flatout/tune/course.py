@@ -25,6 +25,7 @@ from flatout.tune.model import (
     Values,
     Verdict,
 )
+from flatout.tune.pace import Pace
 from flatout.tune.prices import Prices
 from flatout.tune.reasons import REASONS
 from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, restart_values, timed_steps, warm_steps
@@ -44,7 +45,6 @@ FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
 SHORT = 0.9  # of the lower ceiling
-WAITING = 0.9  # busy for less of the time: what launches less comes before leaving out what is kept
 HURRY_S = 150.0  # a budget below this is for what gives most
 
 
@@ -78,7 +78,7 @@ class Course:
         self.input_matched = not any(Bound.INPUT in offer.cures for offer in plan.offers)
         self.bound_before: Bound | None = None
         self.bound: Bound | None = None
-        self.busy: float | Missing = Missing("not-reported")
+        self.pace = Pace()
         self.step_s: float | Missing = Missing("not-measured")
         self.ceilings = Ceilings()
         self.floors_seen: tuple[float | Missing, float | Missing] = (Missing("not-measured"),) * 2  # with and without the copy
@@ -254,7 +254,7 @@ class Course:
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
-        launches = self.stage == "build" and isinstance(self.busy, float) and self.busy < WAITING
+        launches = self.stage == "build" and self.pace.waits_for_launches
         asked = self.stage in ("each", "final") or (self.stage == "input" and self._falls_short()) or launches
         again = 0 if asked else sum(not self.is_exact(knob) for knob in self.whole)
         batch = self.cost_s(BATCH_SEGMENTS, 1) if self.batch_to_come else 0.0

@@ -61,7 +61,7 @@ def _faster(course: Course, offer: Offer, value: str, trial: Trial, seen: tuple[
     if offer.builds:
         course.build_s[offer.knob] = trial.build_s if value == RECORDED else course.longest_build_s
     if mode is course.judging:
-        course.busy = trial.busy
+        course.pace = trial.pace
     course.first_gain.setdefault(offer.knob, percent(found.ratio))
     return decision
 

@@ -103,6 +103,7 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     curve: LossCurve | None = None
     device_busy: float | Missing = Missing("not-reported")  # share of the time in which a kernel ran
     starved: float | Missing = Missing("not-reported")  # share of the looks at which the device had run dry at a step's end
+    behind_s: float | Missing = Missing("not-reported")  # how far the device was behind the host then, on the average
     build_s: float = 0.0  # spent once: compiling, searching plans
     power_w: float | Missing = Missing("not-reported")  # of the cards, on the average of the segment with its warm-up
     working: float | Missing = Missing("not-reported")  # share of the time in which the driver saw a kernel run, any kernel

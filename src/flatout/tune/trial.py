@@ -17,6 +17,7 @@ from flatout.measure.statistics import (
 )
 from flatout.tune.course import Course, StandingBrokenError, Steps
 from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
+from flatout.tune.pace import Pace, pace_of
 from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, a_first, differing, restarting
 
 WORTH = 0.02  # a knob that can hardly give this much is not measured any longer …
@@ -57,7 +58,7 @@ class Trial:
     comparison: Comparison | None = None
     fault: Status | None = None
     unapplied: dict[str, Outcome] = field(default_factory=dict)
-    busy: float | Missing = NOT_MEASURED  # of B
+    pace: Pace = field(default_factory=Pace)  # of B
     build_a_s: float = 0.0
     build_b_s: float = 0.0
     step_a_s: float | Missing = NOT_MEASURED
@@ -208,7 +209,7 @@ def _note(trial: Trial, arm: str, result: SegmentResult) -> None:
         trial.step_a_s = result.step_s
         trial.build_a_s = max(trial.build_a_s, result.build_s)
     else:
-        trial.busy = result.busy
+        trial.pace = pace_of(result)
         trial.build_b_s = max(trial.build_b_s, result.build_s)
 
 

@@ -31,6 +31,7 @@ IDLE_S = 45.0  # without any processor time in between: it hangs
 LONGEST_S = 600.0
 PATIENCE_S = 60.0  # beyond what its like took
 FEWEST_LOOKS = 5
+NANO = 1e-9
 BUILDING = ("compile", "cudnn_benchmark")  # take as long as they like
 LEAVING_S = 10.0  # what a child that has told its losses may take to end
 MOST_ENDINGS = 3  # children that come to their end within one segment
@@ -349,7 +350,8 @@ def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
         memory_allocated=answer.get("memory_allocated", Missing("not-reported")),
         alloc_retries=int(answer.get("alloc_retries", 0)),
         epoch_ended=bool(answer.get("epoch_ended")),
-        starved=_starved(answer.get("lag")),
+        starved=_mean_look(answer.get("lag"), "starved"),
+        behind_s=_mean_look(answer.get("lag"), "mid_ns", NANO),
         build_s=float(answer.get("build_s", 0.0)),
         code=str(answer.get("code", "")),
     )
@@ -371,8 +373,8 @@ def without_batch(values: Values) -> Values:
     return {name: value for name, value in values.items() if name != "batch_size"}
 
 
-def _starved(lag: Mapping[str, int] | None) -> float | Missing:
-    return lag["starved"] / lag["count"] if lag and lag["count"] >= FEWEST_LOOKS else Missing("not-reported")
+def _mean_look(lag: Mapping[str, int] | None, name: str, unit: float = 1.0) -> float | Missing:
+    return lag[name] * unit / lag["count"] if lag and lag["count"] >= FEWEST_LOOKS else Missing("not-reported")
 
 
 def _params(details: Mapping[str, Any]) -> dict[str, str | int | float]:

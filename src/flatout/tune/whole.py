@@ -20,7 +20,7 @@ from flatout.tune.compute import (
     rebuild_s,
     restart_knobs,
 )
-from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, WAITING, Course, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
 from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Ceilings, Decision, Mode, Offer, Reached
 from flatout.tune.recover import held
@@ -55,7 +55,7 @@ def revive(course: Course) -> Steps[bool]:
 def _graphs_again(course: Course) -> Steps[None]:
     """What was compiled without them may wait for launches by now; and recording them costs nothing to try."""
     decision = next((one for one in course.decisions.values() if one.value == RECORDED), None)
-    waiting = isinstance(course.busy, Missing) or course.busy < WAITING
+    waiting = isinstance(course.pace.busy, Missing) or course.pace.waits_for_launches
     if decision is None or decision.code not in GRAPHS_PASSED_OVER or course.whole.get(decision.knob) in GRAPHS or not waiting:
         return
     if _gain_since(course, decision) > MOVED:
@@ -95,8 +95,7 @@ def spare_time(course: Course) -> Steps[bool]:
     restarting = [offer for offer in course.offers() if is_compute(offer) and offer.restart and offer.values]
     kept_before = dict(course.whole)
     course.stage = "again"
-    waiting = isinstance(course.busy, float) and course.busy < WAITING  # by now: what saves launches has a chance
-    codes = ("no-time", "not-launch-bound") if waiting else ("no-time",)
+    codes = ("no-time", "not-launch-bound") if course.pace.waits_for_launches else ("no-time",)  # by now
     left_out = [d for d in course.decisions.values() if d.code in codes and is_compute(course.offer(d.knob))]
     for decision in left_out:
         offer = course.offer(decision.knob)
