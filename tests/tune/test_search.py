@@ -499,3 +499,13 @@ def test_long_last_kernels_do_not_hide_that_a_device_waits_for_launches(budget_s
     )  # fmt: skip
     end, _, _ = search(machine, plan(budget_s=budget_s, timed_s=0.7, skip=["cudnn_benchmark"]))
     assert end.profile["compile"] == "reduce-overhead"
+
+
+def test_where_workers_do_not_help_the_loop_is_no_wall_for_what_computes():
+    """Few cores: fetching and computing take turns, and what computes faster makes the whole faster."""
+    machine = Machine(cores=2, prepare=20, launch=1, device=14, contention=200.0, bf16=1.6, nhwc=0.5, compiled=0.6, build_s=5)
+    wanted = plan(budget_s=200.0, timed_s=0.5, worker_cap=2, skip=["cudnn_benchmark"])
+    end, _, _ = search(machine, wanted)
+    assert "workers" not in end.profile
+    assert "input-is-the-wall" not in {decision.code for decision in end.decisions}
+    assert {"channels_last", "compile"} <= end.profile.keys()

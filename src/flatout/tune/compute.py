@@ -14,7 +14,7 @@ from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, Course, S
 from flatout.tune.judge import judge, percent
 from flatout.tune.model import Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
-from flatout.tune.schedule import USUAL, children_for, restart_values, segments_for
+from flatout.tune.schedule import USUAL, children_for, restart_values, segments_for, workers_of
 from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
@@ -173,7 +173,10 @@ def _fewest(course: Course, segments: int) -> int:
 
 
 def outruns_supply(course: Course) -> bool:
-    """Whether the compute side could take more than the loader ever gives: then a faster one only waits longer."""
+    """Whether the compute side could take more than the loader ever gives: then a faster one only waits longer. Without workers
+    each waits for the other in turn, and every millisecond counts."""
+    if not workers_of(course.plan, {**course.whole, **course.aid}):
+        return False
     floor, most = course.ceilings.with_copy, course.most_supply
     return most is not None and isinstance(floor, float) and floor > OUTRUN * most
 
