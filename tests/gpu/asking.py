@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flatout.base.clock import SystemClock
 from flatout.base.records import Missing
+from flatout.knobs import profile_file
 from flatout.launch.sandbox import Sandbox
 from flatout.measure.statistics import Comparison, Pair, compare, spread_of_pairs
 from flatout.tune.model import Mode, Segment, SegmentResult, Values
@@ -26,7 +28,7 @@ class Asking:
         self._timed_s = timed_s
         self._count = 0
 
-    def result(self, knobs: Values, mode: Mode, warm: int = SETTLING) -> SegmentResult:
+    def result(self, knobs: Values, mode: Mode, warm: int = SETTLING, epochs: int = 0) -> SegmentResult:
         self._count += 1
         return self._trials.carry_out(
             Segment(
@@ -39,6 +41,7 @@ class Asking:
                 restart=False,
                 stage="gains",
                 trying=[],
+                epochs=epochs,
             )
         )
 
@@ -72,3 +75,13 @@ def asking(script: Path, words: list[str], timed_s: float) -> Iterator[Asking]:
                 yield Asking(trials, timed_s)
     finally:
         os.chdir(here)
+
+
+def of_a_profile(measure: Callable[[Asking, Values], dict[str, object]], timed_s: float, hidden: tuple[str, ...]) -> None:
+    """PROGRAM OUT.json SCRIPT [ARGUMENTS]: with the profile beside the script. All of it is written, most of it shown."""
+    out, script = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    profile = profile_file.read(script.parent / profile_file.NAME).knobs
+    with asking(script, sys.argv[3:], timed_s) as asked:
+        found = measure(asked, profile)
+    out.write_text(json.dumps({"script": script.name, "profile": profile, **found}, indent=1))
+    print(json.dumps({name: value for name, value in found.items() if name not in hidden}))

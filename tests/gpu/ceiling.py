@@ -7,29 +7,16 @@ many, and how long.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from pathlib import Path
 
-from asking import SETTLING, Asking, asking
+from asking import SETTLING, Asking, of_a_profile
 
 from flatout.base.records import Missing, dump
-from flatout.knobs import profile_file
 from flatout.tune.model import Mode, Values
 
 PAIRS = int(os.environ.get("FLATOUT_PAIRS", "16"))
 TIMED_S = float(os.environ.get("FLATOUT_TIMED", "1.0"))
 LOOKS = 2  # at either ceiling, to see which is the lower one
-
-
-def main() -> None:
-    out, script = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-    knobs = profile_file.read(script.parent / profile_file.NAME).knobs
-    with asking(script, sys.argv[3:], TIMED_S) as asked:
-        found = measure(asked, knobs)
-    out.write_text(json.dumps({"script": script.name, "knobs": knobs, **found}, indent=1))
-    print(json.dumps({key: value for key, value in found.items() if key != "rates"}))
 
 
 def measure(asked: Asking, knobs: Values) -> dict[str, object]:
@@ -46,4 +33,4 @@ def measure(asked: Asking, knobs: Values) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main()
+    of_a_profile(measure, TIMED_S, hidden=("rates",))

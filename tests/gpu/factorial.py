@@ -10,16 +10,13 @@ FLATOUT_PAIRS, FLATOUT_TIMED: of the last comparison, and seconds of a segment. 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 import time
-from pathlib import Path
 
-from asking import SETTLING, Asking, asking
+from asking import SETTLING, Asking, of_a_profile
 
 from flatout.base.records import Missing, dump
-from flatout.knobs import profile_file
 from flatout.tune.model import Mode, OutcomeState, Values
 
 PAIRS = int(os.environ.get("FLATOUT_PAIRS", "12"))
@@ -28,15 +25,6 @@ COMPUTE = {"precision": "bf16", "tf32": "on", "channels_last": "on", "fused_opti
 INPUT = ("pin_memory", "non_blocking", "device_prefetch", "prefetch_factor", "persistent_workers")
 WORKERS = (0, 1, 2, 3, 4, 6, 8, 10, 11, 12, 14, 16)
 MOST_POINTS = 64
-
-
-def main() -> None:
-    out, script = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-    profile = profile_file.read(script.parent / profile_file.NAME).knobs
-    with asking(script, sys.argv[3:], TIMED_S) as asked:
-        found = measure(asked, profile)
-    out.write_text(json.dumps({"script": script.name, "profile": profile, **found}, indent=1))
-    print(json.dumps({key: found[key] for key in ("best_compute", "best_workers", "best", "tuned_to_best", "seconds")}))
 
 
 def measure(asked: Asking, profile: Values) -> dict[str, object]:
@@ -98,4 +86,4 @@ def over_workers(asked: Asking, knobs: Values) -> list[tuple[int, float]]:
 
 
 if __name__ == "__main__":
-    main()
+    of_a_profile(measure, TIMED_S, hidden=("points", "sweep", "rates"))

@@ -16,13 +16,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from asking import Asking
+
 from flatout.base.clock import SystemClock
 from flatout.base.records import Missing, dump
 from flatout.knobs import catalogue
 from flatout.knobs.model import Switch
 from flatout.launch.sandbox import Sandbox
 from flatout.measure.statistics import Pair, compare, spread_of_pairs
-from flatout.tune.model import Mode, OutcomeState, Segment, Status
+from flatout.tune.model import Mode, OutcomeState, Status
 from flatout.tune.schedule import a_first
 from flatout.tune.trials import Trials
 
@@ -71,29 +73,14 @@ class Arms:
     """Asks for one segment after another; a fault ends the case, not the program."""
 
     def __init__(self, plain: Trials, fresh: Trials, short: Trials, timed_s: float) -> None:
-        self._plain = plain
-        self._fresh = fresh  # for what must be there from the start
-        self._short = short  # of short epochs
-        self._timed_s = timed_s
-        self._count = 0
+        self._plain = Asking(plain, timed_s)
+        self._fresh = Asking(fresh, timed_s)  # for what must be there from the start
+        self._short = Asking(short, timed_s)  # of short epochs
 
     def run(self, knobs: dict[str, str], mode: Mode, name: str, warm: int = 4) -> object:
-        self._count += 1
-        over_epochs = name in OVER_EPOCHS
-        segment = Segment(
-            id=self._count,
-            knobs=knobs,
-            warm_steps=warm,
-            timed_s=self._timed_s,
-            timed_steps=4,
-            mode=mode,
-            restart=False,
-            stage="gains",
-            trying=[name],
-            epochs=1 if over_epochs else 0,
-        )
-        fresh = self._fresh if any(map(restarts, knobs)) else self._plain
-        return (self._short if over_epochs else fresh).carry_out(segment)
+        if name in OVER_EPOCHS:
+            return self._short.result(knobs, mode, warm, epochs=1)
+        return (self._fresh if any(map(restarts, knobs)) else self._plain).result(knobs, mode, warm)
 
 
 def measure(arms: Arms, name: str, knob: str, value: str, mode: Mode, pairs: int) -> dict[str, object]:
