@@ -11,9 +11,11 @@ from sentences import SENTENCES, sentence
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Bound
+from flatout.measure.drift import Drift
 from flatout.measure.statistics import Answer, Comparison, Window, drift_of
 from flatout.tune.baseline import bound_of
 from flatout.tune.course import Course
+from flatout.tune.judge import gain_and_margin
 from flatout.tune.model import (
     BatchGoal,
     Ceilings,
@@ -509,3 +511,14 @@ def test_where_workers_do_not_help_the_loop_is_no_wall_for_what_computes():
     assert "workers" not in end.profile
     assert "input-is-the-wall" not in {decision.code for decision in end.decisions}
     assert {"channels_last", "compile"} <= end.profile.keys()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "lower", "upper"), [(1.82, 1.05, 3.1), (0.8, 0.5, 0.97), (1.02, 0.9, 1.2), (0.99, 0.7, 1.05)]
+)
+def test_a_margin_reaches_across_nought_only_where_the_interval_does(ratio, lower, upper):
+    found = Comparison(
+        answer=Answer.SAME, ratio=ratio, lower=lower, upper=upper, pairs=8, noise_floor=0.01, drift=Drift()
+    )  # fmt: skip
+    told = gain_and_margin(found)
+    assert (abs(told["gain"]) < told["margin"]) == (lower < 1 < upper)

@@ -110,10 +110,11 @@ def percent(ratio: float | Missing) -> float:
 
 
 def gain_and_margin(found: Comparison) -> Params:
-    """Both in per cent: "+71 % ± 3"."""
-    if isinstance(found.lower, Missing) or isinstance(found.upper, Missing):
+    """Both in per cent: "+71 % ± 3". The margin is that on the side of no gain: intervals of ratios are longer on the other."""
+    if isinstance(found.ratio, Missing) or isinstance(found.lower, Missing) or isinstance(found.upper, Missing):
         return {"gain": percent(found.ratio), "margin": 0.0}
-    return {"gain": percent(found.ratio), "margin": round(50 * (found.upper - found.lower), 1)}
+    to_bound = found.ratio - found.lower if found.ratio >= 1 else found.upper - found.ratio
+    return {"gain": percent(found.ratio), "margin": round(100 * to_bound, 1)}
 
 
 def is_settled(decision: Decision) -> bool:
