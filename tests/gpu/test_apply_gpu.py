@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "apply"))
 from stage import Net, Pictures, Stage, Training, same_bits
 
 from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.apply.stand_in import LiveSampler, Settings, build
 
 sys.path.pop(0)
 
@@ -253,6 +254,18 @@ def test_input_knobs_are_bit_exact(stage_on_card, deterministic, knobs):
     assert {proof.status for proof in proofs.values()} == {"applied"}, proofs
     assert training.order == plain.order
     assert same_bits(training.weights(), plain.weights())
+
+
+def test_batches_are_copied_out_of_shared_memory_into_pinned():
+    """Once, by the thread that receives: each tensor lies in memory of its own, and stays as it was when it came."""
+    loader = torch.utils.data.DataLoader(Pictures(size=64), batch_size=8)
+    sampler = LiveSampler(iter(loader._index_sampler))
+    served = build(torch, loader, Settings(workers=2, persistent=False, prefetch=2, pin=True), sampler, 7)
+    ours, plain = list(served), list(loader)
+    assert served._flatout_arena.taken >= len(ours) == len(plain)
+    for batch, other in zip(ours, plain, strict=True):
+        assert all(tensor.is_pinned() for tensor in batch)
+        assert all(torch.equal(*both) for both in zip(batch, other, strict=True))
 
 
 def test_a_batch_written_to_is_copied_again(stage_on_card):
