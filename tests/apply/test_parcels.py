@@ -11,6 +11,7 @@ np = pytest.importorskip("numpy")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from _flatout_agent.apply import parcels
@@ -44,6 +45,16 @@ def same(one, other):
     if isinstance(one, (list, tuple)):
         return type(one) is type(other) and all(same(*both) for both in zip(one, other, strict=True))
     return type(one) is type(other) and bool(np.all(one == other))
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 class Everything(Dataset):
@@ -182,6 +193,14 @@ def test_nothing_in_flight_is_written_over(steps):
     for expected, parcel in flying:
         assert (pickle.loads(parcel)[0] == expected).all()
     del parcels._arenas[arena.number]
+
+
+def test_receiving_takes_no_threads(packer):
+    """Torch copies with as many threads as there are cores, and beside busy workers it waits for each of them."""
+    parcel = packer.pack([torch.ones(1 << 20), torch.zeros(1 << 18, dtype=torch.int64)])
+    with Operations() as seen:
+        pickle.loads(parcel)
+    assert set(seen.names) == {"aten.empty.memory_format"}
 
 
 def test_memory_ends_with_the_iterator():

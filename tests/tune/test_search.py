@@ -242,6 +242,20 @@ def test_workers_that_wait_for_a_disk_may_be_more_than_the_cores():
     assert end.profile["workers"] == "4"
 
 
+def test_one_bad_second_is_not_the_end_of_the_ladder():
+    class Hiccup(Machine):
+        seen = 0
+
+        def rate(self, knobs, mode=Mode.REAL):
+            bad = mode is Mode.SUPPLY and knobs.get("workers") == "16" and not Hiccup.seen
+            Hiccup.seen += bad
+            return super().rate(knobs, mode) * (0.3 if bad else 1.0)
+
+    end, _, _ = search(Hiccup(prepare=400, cores=32), plan(budget_s=400.0, worker_cap=16))
+    assert Hiccup.seen
+    assert int(end.profile["workers"]) >= 16
+
+
 PERSISTENT = offer("persistent_workers", ["on"], EXACT, [Bound.INPUT])
 
 
@@ -474,6 +488,20 @@ def test_the_lower_ceiling_is_the_loader_where_that_is_the_wall():
     assert end.reached.ceiling is Mode.SUPPLY
     assert end.reached.rate == end.ceilings.supply
     assert 0.9 < end.reached.lower < end.reached.upper < 1.1
+
+
+def test_what_the_loader_gives_is_measured_anew_where_batches_are_received_in_another_way():
+    """Unpinned, the loop itself receives them: that says little of what a thread of its own can take."""
+
+    class Receiving(Machine):
+        def rate(self, knobs, mode=Mode.REAL):
+            return super().rate(knobs, mode) * (0.2 if mode is Mode.SUPPLY and knobs.get("pin_memory") != "on" else 1.0)
+
+    machine = Receiving(prepare=30, cores=16)
+    end, _, _ = search(machine, plan(budget_s=400.0))
+    assert end.profile["pin_memory"] == "on"
+    assert end.ceilings.supply == pytest.approx(machine.rate(end.profile, Mode.SUPPLY), rel=0.1)
+    assert end.reached.ceiling is Mode.REPLAY_HOST
 
 
 def test_a_loop_that_stays_behind_its_ceiling_says_so():

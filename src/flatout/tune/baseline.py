@@ -6,7 +6,7 @@ from flatout.base.records import Missing
 from flatout.knobs.model import Bound
 from flatout.measure.statistics import spread_of_pairs
 from flatout.tune.course import Course, StandingBrokenError, Steps
-from flatout.tune.model import Ceilings, Mode, SegmentResult, Status
+from flatout.tune.model import Ceilings, Mode, SegmentResult, Status, Values
 from flatout.tune.pace import pace_of
 from flatout.tune.recover import recover
 from flatout.tune.schedule import USUAL, Shape, a_first, workers_of
@@ -20,6 +20,7 @@ FIRST_SHARE = 1 / 12  # of the budget, for the first segment: until it has answe
 HELD_UP = 0.95  # of what the next side could do: below, that side is not the one that holds the loop up
 HARDLY = 0.97
 BUSY = 0.8
+RECEIVING = ("pin_memory", "prefetch_factor")
 INPUT_SHARE = 0.1  # of the time of a step, where no replay tells it better
 
 
@@ -94,19 +95,25 @@ def _pair_s(course: Course) -> float:
 
 
 def supply_now(course: Course, real: float | Missing) -> Steps[float | Missing]:
-    """What the loader gives with as many workers as are kept; measured once for each number, and no less than the loop gets."""
+    """What the loader gives with as many workers as are kept: measured once for each number, and anew where batches are
+    received in another way. No less than the loop gets."""
     workers = workers_of(course.plan, course.whole)
     if not course.supply_tells:
         return Missing("cannot-be-drawn")
-    if workers not in course.supplies:
+    if course.supplied_with.get(workers) != receiving(course):
         result = yield from sturdy(course, Mode.SUPPLY)
         if isinstance(result.rate, Missing):
             course.supply_tells = False
             return Missing("cannot-be-drawn")
         course.supplies[workers] = result.rate
+        course.supplied_with[workers] = receiving(course)
     if isinstance(real, float):
         course.supplies[workers] = max(real, course.supplies[workers])
     return course.supplies[workers]
+
+
+def receiving(course: Course) -> Values:
+    return {knob: value for knob, value in course.whole.items() if knob in RECEIVING}
 
 
 def sturdy(course: Course, mode: Mode, shape: Shape = USUAL) -> Steps[SegmentResult]:

@@ -83,6 +83,7 @@ class Course:
         self.ceilings = Ceilings()
         self.floors_seen: tuple[float | Missing, float | Missing] = (Missing("not-measured"),) * 2  # with and without the copy
         self.supplies: dict[int, float] = {}  # by number of workers, what the loader gives when nothing is computed
+        self.supplied_with: dict[int, Values] = {}  # how it was set otherwise
         self.most_supply: float | None = None  # the best of them, where more workers were seen to give no more
         self.supply_tells = True  # until a loader's supply turns out not to be measurable
         self.spans_epochs = True  # segments may take whole epochs

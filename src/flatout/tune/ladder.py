@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from flatout.base.records import Missing, Struct
-from flatout.tune.baseline import HARDLY, waits
+from flatout.tune.baseline import HARDLY, receiving, waits
 from flatout.tune.compute import LOOK_SEGMENTS
 from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
 from flatout.tune.model import Mode, Offer
@@ -79,6 +79,8 @@ def _upwards(course: Course, offer: Offer, first: int, enough: float) -> Steps[i
             return None
         if rate is None:
             break  # no time, or so many cannot be had
+        if rate <= RUNG * most_given:
+            rate = yield from _once_more(course, offer, workers)  # a single segment may mislead, and all the rest follows it
         if rate > RUNG * most_given:
             best, most_given, missed = workers, rate, 0
         else:
@@ -118,6 +120,15 @@ def _supply_of(course: Course, offer: Offer, workers: int) -> Steps[float | None
         if rate is None:
             return None
         course.supplies[workers] = rate
+        course.supplied_with[workers] = receiving(course)
+    return course.supplies[workers]
+
+
+def _once_more(course: Course, offer: Offer, workers: int) -> Steps[float]:
+    first = course.supplies[workers]
+    if course.left_s() > course.cost_s(FEWEST_SEGMENTS + 1):
+        second = yield from one_rung(course, offer, workers, Mode.SUPPLY)
+        course.supplies[workers] = max(first, second or 0.0)
     return course.supplies[workers]
 
 
