@@ -1,11 +1,14 @@
 """The optimised loader: the same batches in the same order, everything of the user's kept, and what it passes on or refuses."""
 
+import gc
+
 import pytest
 import torch
 from examples import given, settings, st
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SubsetRandomSampler, WeightedRandomSampler
 from trainings import Rows, seed, training
 
+from _flatout_agent.apply import parcels
 from flatout import OptimizedDataLoader, TrainingAccelerator
 from flatout.api.data_loading import OptimizedDataLoader as Loader
 from flatout.api.errors import LoaderError
@@ -84,6 +87,27 @@ def test_workers_keep_the_order_and_get_the_users_init(tmp_path):
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(torch.arange(6.0))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_send_through_shared_memory(persistent):
+    data = [torch.randn(600, generator=torch.Generator().manual_seed(k)) for k in range(20)]
+
+    def make():
+        return DataLoader(data, batch_size=3, num_workers=2, persistent_workers=persistent)
+
+    ours = optimised(make())
+    assert ours.num_workers == 2
+    arenas = set(parcels._arenas)
+    plain = [batch.clone() for batch in make()]
+    for _ in range(2):
+        for batch, other in zip(ours, plain, strict=True):
+            assert torch.equal(batch, other)
+            (number,) = set(parcels._arenas) - arenas
+            assert parcels._arenas[number].taken > 0
+    ours.close()
+    gc.collect()
+    assert set(parcels._arenas) == arenas
 
 
 def test_an_iterable_dataset_is_passed_on_with_the_reason():

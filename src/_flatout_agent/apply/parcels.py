@@ -69,24 +69,6 @@ _numbers = itertools.count()
 _arenas: dict[int, Arena] = {}
 
 
-@contextlib.contextmanager
-def arena_of(torch: Any, workers: int, pin: bool, start_method: str) -> Iterator[Arena | None]:
-    """For an iterator that is made inside. None where there is no such memory: then all goes torch's way."""
-    arena = None
-    if sys.platform.startswith("linux") and start_method == "fork":
-        try:
-            arena = Arena(torch, workers, pin)
-            _arenas[arena.number] = arena
-        except (OSError, ValueError) as error:
-            fault("parcels.open", error)
-    try:
-        yield arena
-    except BaseException:
-        if arena is not None:
-            del _arenas[arena.number]
-        raise
-
-
 def received(number: int, *parcel: Any) -> Any:
     return _arenas[number].take(*parcel)
 
@@ -248,3 +230,33 @@ class Packing:
         with self._packer.collating():
             batch = self._collate(samples)
         return Parcel(self._packer, batch)
+
+
+def carrying(torch: Any, loader: Any, make: Callable[[], Any], start_method: str) -> Any:
+    """What `make` makes of this loader: an iterator of torch's whose workers send through an arena, where there can be one."""
+    arena = _arena(torch, loader, start_method)
+    if arena is None:
+        return make()
+    collate = loader.collate_fn
+    loader.collate_fn = Packing(arena, collate)
+    _arenas[arena.number] = arena
+    try:
+        iterator = make()
+    except BaseException:
+        del _arenas[arena.number]
+        raise
+    finally:
+        loader.collate_fn = collate
+    iterator._collate_fn = collate  # the workers have ours by now
+    arena.goes_with(iterator)
+    return iterator
+
+
+def _arena(torch: Any, loader: Any, start_method: str) -> Arena | None:
+    if start_method != "fork" or not sys.platform.startswith("linux"):
+        return None
+    try:
+        return Arena(torch, loader.num_workers, pin=bool(loader.pin_memory) and torch.cuda.is_available())
+    except (OSError, ValueError) as error:
+        fault("parcels.arena", error)
+        return None

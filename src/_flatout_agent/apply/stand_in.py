@@ -9,7 +9,7 @@ from typing import Any, Iterator, NamedTuple
 from weakref import WeakSet
 
 from _flatout_agent.apply.limits import start_method
-from _flatout_agent.apply.parcels import Packing, arena_of
+from _flatout_agent.apply.parcels import carrying
 from _flatout_agent.guard import fault
 
 
@@ -99,14 +99,7 @@ def build(torch: Any, loader: Any, settings: Settings, sampler: LiveSampler, see
         _base_seed = property(lambda self: seed, lambda self, drawn: None)
 
     SeededIterator.__name__ = SeededIterator.__qualname__ = dataloader._MultiProcessingDataLoaderIter.__name__
-    pinned = settings.pin and torch.cuda.is_available()
-    with arena_of(torch, settings.workers, pinned, start_method(loader)) as arena:
-        if arena is not None:
-            stand_in.collate_fn = Packing(arena, loader.collate_fn)
-        iterator = SeededIterator(stand_in)
-        if arena is not None:
-            arena.goes_with(iterator)
-        iterator._collate_fn = loader.collate_fn  # the workers have ours by now
+    iterator = carrying(torch, stand_in, lambda: SeededIterator(stand_in), start_method(loader))
     # Torch's signal handler raises wherever the main thread is when a worker dies. Of ours it must not know: `next` finds
     # out within seconds, and there the script can be spared.
     signal_handling._remove_worker_pids(id(iterator))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from _flatout_agent.apply.outputs import changed_tensors, tensors_in
 from _flatout_agent.batch import size_of
 from flatout.api import random_state, sampling
+from flatout.api.carrying import carrying_loader
 from flatout.api.errors import LoaderError
 from flatout.api.loader_settings import Settings, settle
 from flatout.api.ranks import Ranks
@@ -119,7 +120,7 @@ class OptimizedDataLoader(Generic[Batch]):
             batches = loader.batch_sampler if ranks.world_size == 1 else sampling.divided(loader, ranks)
             self._order = sampling.Position(batches)
             options["batch_sampler"] = self._order
-        return torch.utils.data.DataLoader(
+        return carrying_loader()(
             loader.dataset,
             num_workers=settings.workers,
             collate_fn=loader.collate_fn,
