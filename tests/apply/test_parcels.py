@@ -1,8 +1,12 @@
 """Batches through memory that workers and their receiver share: the same objects, the same bits, nothing overwritten."""
 
+import dataclasses
 import gc
+import os
 import pickle
+import resource
 from collections import namedtuple
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
@@ -11,10 +15,12 @@ np = pytest.importorskip("numpy")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data._utils import worker
 
-from _flatout_agent.apply import parcels
+from _flatout_agent.apply import arena, parcels
 from _flatout_agent.apply.stand_in import LiveSampler, Settings, build
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -24,11 +30,26 @@ LARGE = 3000  # numbers: more than goes in a message
 
 
 @pytest.fixture
-def packer():
-    arena = parcels.Arena(torch, 1, pin=False)
-    parcels._arenas[arena.number] = arena
-    yield parcels.Packer(arena, 0)
-    del parcels._arenas[arena.number]
+def packer(monkeypatch):
+    return fresh_packer(monkeypatch)
+
+
+def fresh_packer(monkeypatch):
+    """As in a worker: torch's collation asks for shared memory only there."""
+    monkeypatch.setattr(worker, "_worker_info", worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=None))
+    return parcels.Packer(arena.arena_for(torch, 1, pin=False), 0)
+
+
+def sent(packer, batch):
+    return bytes(ForkingPickler.dumps(parcels.Parcel(packer, batch)))
+
+
+def through(packer, batch):
+    return pickle.loads(sent(packer, batch))
+
+
+def blocks(packer):
+    return sum(map(len, packer._part.blocks.values()))
 
 
 def iterator_of(loader, workers=2, pin=False):
@@ -103,7 +124,7 @@ def test_batches_are_the_same_objects(workers):
     ours, plain = list(served), list(loader)
     assert len(ours) == 5
     assert all(same(*both) for both in zip(ours, plain, strict=True))
-    assert served._flatout_arena.taken == 5 * 6  # all but the small one, which came in the message
+    assert served._worker_result_queue._flatout_arena.taken == 5 * 6  # all but the small one, which came in the message
 
 
 def test_what_cannot_be_carried_goes_torchs_way():
@@ -146,71 +167,229 @@ def test_a_batch_that_its_worker_keeps_is_not_given_away():
     for number, (made, fresh) in enumerate(kept):
         assert torch.equal(made, torch.stack(data[:2]))
         assert torch.equal(fresh, torch.stack(data[2 * number : 2 * number + 2]))  # nobody wrote over what was received
-    assert served._flatout_arena.taken == 2 * 20
+    assert served._worker_result_queue._flatout_arena.taken == 2 * 20
 
 
 def test_blocks_are_used_again(packer):
     for number in range(200):
         with packer.collating():
             batch = default_collate([torch.full((LARGE,), float(number))] * 4)
-        got = pickle.loads(packer.pack((batch, torch.full((LARGE,), -number))))
+        assert packer._held
+        got = through(packer, (batch, torch.full((LARGE,), -number)))
         assert (got[0] == number).all()
         assert (got[1] == -number).all()
         del batch
-    assert len(packer._blocks) <= 3
+    assert blocks(packer) <= 3
 
 
 def test_with_no_free_block_torchs_way_is_left(packer):
-    packer._arena.part = parcels.LEDGER + 4 * 4 * LARGE
-    sent = [packer.pack(torch.full((LARGE,), float(number))) for number in range(8)]
-    assert len(packer._blocks) == 3  # the fourth has no room
-    for number, parcel in enumerate(sent):
+    packer._part._end = packer._part._next + 4 * 16384
+    flying = [sent(packer, torch.full((LARGE,), float(number))) for number in range(8)]
+    assert blocks(packer) == 4  # the fifth has no room
+    for number, parcel in enumerate(flying):
         assert (pickle.loads(parcel) == number).all()
-    assert packer._arena.taken == 3
+    assert packer._arena.taken == 4
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(300, 5000), st.booleans(), st.integers(0, 4)), min_size=1, max_size=40))
 def test_nothing_in_flight_is_written_over(steps):
     """Sent at any pace, received at any pace, of any size, collated in place or copied, kept here or not."""
-    arena = parcels.Arena(torch, 1, pin=False)
-    parcels._arenas[arena.number] = arena
-    packer = parcels.Packer(arena, 0)
-    flying, kept = [], []
-    for number, (size, in_place, receives) in enumerate(steps):
-        if in_place:
-            with packer.collating():
-                tensor = default_collate([torch.full((size,), float(number))] * 2)
-        else:
-            tensor = torch.full((size,), float(number))
-        flying.append((number, packer.pack([tensor])))
-        if receives == 4:
-            kept.append((number, tensor))
-        for _ in range(min(receives, len(flying))):
-            expected, parcel = flying.pop(0)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        packer = fresh_packer(monkeypatch)
+        flying, kept = [], []
+        for number, (size, in_place, receives) in enumerate(steps):
+            if in_place:
+                with packer.collating():
+                    tensor = default_collate([torch.full((size,), float(number))] * 2)
+                assert tensor.data_ptr() in packer._held
+            else:
+                tensor = torch.full((size,), float(number))
+            flying.append((number, sent(packer, [tensor])))
+            if receives == 4:
+                kept.append((number, tensor))
+            for _ in range(min(receives, len(flying))):
+                expected, parcel = flying.pop(0)
+                assert (pickle.loads(parcel)[0] == expected).all()
+            assert all((tensor == expected).all() for expected, tensor in kept)
+        for expected, parcel in flying:
             assert (pickle.loads(parcel)[0] == expected).all()
-        assert all((tensor == expected).all() for expected, tensor in kept)
-    for expected, parcel in flying:
-        assert (pickle.loads(parcel)[0] == expected).all()
-    del parcels._arenas[arena.number]
+
+
+def test_sizes_that_grow_find_the_blocks_of_those_before(packer):
+    for size in range(2_000_000, 3_000_000, 5_000):
+        assert through(packer, torch.empty(size, dtype=torch.uint8)).numel() == size
+    assert blocks(packer) == 2
+    assert packer._arena.taken == 200
 
 
 def test_receiving_takes_no_threads(packer):
     """Torch copies with as many threads as there are cores, and beside busy workers it waits for each of them."""
-    parcel = packer.pack([torch.ones(1 << 20), torch.zeros(1 << 18, dtype=torch.int64)])
+    parcel = sent(packer, [torch.ones(1 << 20), torch.zeros(1 << 18, dtype=torch.int64), torch.ones(3)])
     with Operations() as seen:
         pickle.loads(parcel)
     assert set(seen.names) == {"aten.empty.memory_format"}
 
 
 def test_memory_ends_with_the_iterator():
-    before = set(parcels._arenas)
+    before = set(arena._arenas)
     served = iterator_of(DataLoader(Everything(), batch_size=4))
     next(served)
-    assert set(parcels._arenas) != before
+    assert set(arena._arenas) != before
     del served
     gc.collect()
-    assert set(parcels._arenas) == before
+    assert set(arena._arenas) == before
+
+
+def test_pages_are_given_back_though_another_process_maps_them():
+    found = arena.arena_for(torch, 1, pin=False)
+    found.memory[8 << 20 : 40 << 20] = b"1" * (32 << 20)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)  # until the parent has looked
+        os._exit(0)
+    try:
+        os.close(reading)
+        before = shmem()
+        del found
+        assert before - shmem() > 30 << 10
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+
+
+def shmem():
+    """Kilobytes, of the whole machine."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Shmem:"))
+
+
+def test_a_forked_child_gives_nothing_back():
+    found = arena.arena_for(torch, 1, pin=False)
+    found.memory[8192:8195] = b"abc"
+    child = os.fork()
+    if child == 0:
+        del found
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert found.memory[8192:8195] == b"abc"
+
+
+BASE = torch.arange(float(LARGE))
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [
+        lambda x: x.view(-1),
+        lambda x: x.t(),
+        lambda x: x[:, 1],
+        lambda x: x[3:5],
+        lambda x: torch.nn.Parameter(x),
+        lambda x: x.as_subclass(Kind),
+        lambda x: x.detach().requires_grad_(),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_lies_on_one_storage_still_does(packer, alias, order):
+    x = BASE.clone().view(30, 100)
+    pair = through(packer, [x, alias(x)][::order])
+    x, other = pair[::order]
+    x.zero_()
+    assert not other.detach().any()
+
+
+class Kind(torch.Tensor):
+    pass
+
+
+def two_views(samples):
+    whole = torch.full((2, 3000), float(samples[0]))
+    return whole[0], whole[1]
+
+
+class Descriptors(Dataset):
+    def __len__(self):
+        return 300
+
+    def __getitem__(self, index):
+        return len(os.listdir("/proc/self/fd"))
+
+
+def two_views_and_descriptors(samples):
+    return (*two_views(samples), samples[0])
+
+
+def test_what_goes_torchs_way_leaves_nothing_behind():
+    loader = DataLoader(Descriptors(), batch_size=1, collate_fn=two_views_and_descriptors)
+    seen = [descriptors for *_, descriptors in iterator_of(loader, workers=1)]
+    assert max(seen[50:]) <= max(seen[:50]) + 8
+
+
+def test_arrays_arrive_as_they_do_from_torch(packer):
+    array = np.frombuffer(b"0123456789" * 300, dtype=np.uint8)
+    by_torch = pickle.loads(bytes(ForkingPickler.dumps([array])))[0]
+    assert through(packer, [array])[0].flags.writeable == by_torch.flags.writeable
+
+
+def test_sides_of_length_one_keep_their_strides(packer):
+    picture = torch.randn(4, 1, 32, 32).to(memory_format=torch.channels_last)
+    assert picture.is_contiguous()
+    assert through(packer, picture).stride() == picture.stride()
+
+
+def test_memory_that_the_script_shares_stays_shared(packer):
+    state = torch.zeros(LARGE).share_memory_()
+    through(packer, [state])[0].fill_(7)
+    assert (state == 7).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64])
+@pytest.mark.parametrize("numbers", [3, LARGE])
+def test_every_bit_of_every_kind(packer, dtype, numbers):
+    size = torch.empty(0, dtype=dtype).element_size()
+    raw = torch.randint(0, 256, (numbers * size,), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+    got = through(packer, raw.clone().view(dtype))
+    assert got.dtype is dtype
+    assert torch.equal(got.view(torch.uint8), raw)
+
+
+def test_a_mode_that_makes_something_else_is_an_error_and_no_crash(packer):
+    parcel = sent(packer, torch.ones(LARGE))
+    with FakeTensorMode(), pytest.raises(RuntimeError, match="was asked for"):
+        pickle.loads(parcel)
+
+
+def test_where_addresses_are_counted_there_is_no_arena():
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 40, hard))
+    try:
+        assert arena.arena_for(torch, 2, pin=False) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert arena.arena_for(torch, 2, pin=False) is not None
+
+
+@dataclasses.dataclass
+class Unknown:
+    x: object
+
+
+class Pins:
+    def __init__(self, x):
+        self.x = x
+
+    def pin_memory(self):
+        return self
+
+
+def test_what_torch_would_not_pin_is_not_pinned():
+    tensors = [torch.ones(1) * number for number in range(6)]
+    a, b, c, d, e, f = tensors
+    batch = {"a": a, "b": [b, (c, "text")], "c": Pair(d, 1), "d": Unknown(e), "e": Pins(f)}
+    assert [tensor.item() for tensor in parcels.pinned_by_torch(torch, batch)] == [0, 1, 2, 3]
 
 
 def test_a_default_device_of_the_script_is_not_asked(packer):
@@ -219,7 +398,7 @@ def test_a_default_device_of_the_script_is_not_asked(packer):
     try:
         with packer.collating():
             together = default_collate([whole, whole])
-        got = pickle.loads(packer.pack([whole, small, together]))
+        got = through(packer, [whole, small, together])
     finally:
         torch.set_default_device(None)
     assert [tensor.device.type for tensor in got] == ["cpu"] * 3
@@ -229,7 +408,7 @@ def test_a_default_device_of_the_script_is_not_asked(packer):
 def test_other_ways_of_starting_workers_have_no_such_memory():
     loader = DataLoader(Everything(), batch_size=6, num_workers=1, multiprocessing_context="forkserver")
     served = iterator_of(loader, workers=1)
-    assert not hasattr(served, "_flatout_arena")
+    assert not hasattr(served._worker_result_queue, "_flatout_arena")
     assert all(same(*both) for both in zip(served, DataLoader(Everything(), batch_size=6), strict=True))
 
 

@@ -262,7 +262,7 @@ def test_batches_are_copied_out_of_shared_memory_into_pinned():
     sampler = LiveSampler(iter(loader._index_sampler))
     served = build(torch, loader, Settings(workers=2, persistent=False, prefetch=2, pin=True), sampler, 7)
     ours, plain = list(served), list(loader)
-    assert served._flatout_arena.taken >= len(ours) == len(plain)
+    assert served._worker_result_queue._flatout_arena.taken >= len(ours) == len(plain)
     for batch, other in zip(ours, plain, strict=True):
         assert all(tensor.is_pinned() for tensor in batch)
         assert all(torch.equal(*both) for both in zip(batch, other, strict=True))
