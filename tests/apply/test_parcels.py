@@ -372,6 +372,36 @@ def test_where_addresses_are_counted_there_is_no_arena():
     assert arena.arena_for(torch, 2, pin=False) is not None
 
 
+class PinningTorch:
+    """Without a card nothing can be pinned: what would be is noted."""
+
+    Tensor = torch.Tensor
+
+    def __init__(self, full=False):
+        self.pinned = []
+        self._full = full
+
+    def empty(self, shape, *, pin_memory=False, **rest):
+        if pin_memory and self._full:
+            raise RuntimeError("CUDA error: out of memory")
+        self.pinned.append(pin_memory)
+        return torch.empty(shape, **rest)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_into_pinned_memory_at_once(packer, full):
+    """Large tensors; the small ones are left to the thread that pins, and all of them where there is no such memory left."""
+    packer._arena.pin = True
+    x, y, label = torch.rand(LARGE), torch.rand(8 << 20), torch.ones(3)
+    parcel = sent(packer, {"x": x, "rest": [y, label], "unknown": Unknown(torch.rand(LARGE))})
+    packer._arena.torch = card = PinningTorch(full)
+    got = pickle.loads(parcel)
+    assert sorted(card.pinned) == [False, False, not full, not full]
+    assert torch.equal(got["x"], x)
+    assert torch.equal(got["rest"][0], y)
+    assert torch.equal(got["rest"][1], label)
+
+
 @dataclasses.dataclass
 class Unknown:
     x: object
