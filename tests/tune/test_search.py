@@ -242,6 +242,20 @@ def test_workers_that_wait_for_a_disk_may_be_more_than_the_cores():
     assert end.profile["workers"] == "4"
 
 
+def test_a_little_more_is_no_reason_for_more_workers_than_cores():
+    """Workers that compute give no more beyond the cores; those that wait give twice as much, nothing less looks like it."""
+
+    class Busy(Machine):
+        def rate(self, knobs, mode=Mode.REAL):
+            workers = int(knobs.get("workers", "0"))
+            found = super().rate({**knobs, "workers": str(min(workers, 2))}, mode)
+            return found * 1.15 if mode is Mode.SUPPLY and workers > 2 else found
+
+    end, segments, _ = search(Busy(prepare=200), plan(budget_s=400.0, worker_cap=2))
+    assert any(segment.knobs.get("workers") == "4" for segment in segments)  # it was looked at
+    assert end.profile["workers"] == "2"
+
+
 def test_one_bad_second_is_not_the_end_of_the_ladder():
     class Hiccup(Machine):
         seen = 0

@@ -16,6 +16,7 @@ GROWTH = 1.3  # the same while the compute side may still become faster
 SCALES = 0.85  # of what as many workers more would give if none stood in another's way
 MORE_THAN_CORES = 4
 RUNG = 1.05  # a doubling that gives less has reached the end of the ladder
+RUNG_BEYOND = 1.25  # the same for more workers than cores: those that wait give nearly twice as much, others give noise
 
 
 class Rung(Struct, frozen=True):
@@ -79,9 +80,10 @@ def _upwards(course: Course, offer: Offer, first: int, enough: float) -> Steps[i
             return None
         if rate is None:
             break  # no time, or so many cannot be had
-        if rate <= RUNG * most_given:
+        enough_more = most_given * (RUNG if workers <= plan.worker_cap else RUNG_BEYOND)
+        if rate <= enough_more:
             rate = yield from _once_more(course, offer, workers)  # a single segment may mislead, and all the rest follows it
-        if rate > RUNG * most_given:
+        if rate > enough_more:
             best, most_given, missed = workers, rate, 0
         else:
             missed += 1
@@ -128,7 +130,7 @@ def _once_more(course: Course, offer: Offer, workers: int) -> Steps[float]:
     first = course.supplies[workers]
     if course.left_s() > course.cost_s(FEWEST_SEGMENTS + 1):
         second = yield from one_rung(course, offer, workers, Mode.SUPPLY)
-        course.supplies[workers] = max(first, second or 0.0)
+        course.supplies[workers] = first if second is None else (first + second) / 2  # the better of two would be a bias
     return course.supplies[workers]
 
 
