@@ -114,8 +114,8 @@ def _downwards(course: Course, offer: Offer, best: int, enough: float) -> Steps[
 
 
 def _supply_of(course: Course, offer: Offer, workers: int) -> Steps[float | None]:
-    """Measured once for each number; None where it cannot be had, or there is no time."""
-    if workers not in course.supplies:
+    """Measured once for each number and way of receiving; None where it cannot be had, or there is no time."""
+    if course.supplied_with.get(workers) != receiving(course):
         if course.left_s() < course.cost_s(FEWEST_SEGMENTS + 1):
             return None
         rate = yield from one_rung(course, offer, workers, Mode.SUPPLY)
