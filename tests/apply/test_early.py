@@ -64,6 +64,31 @@ def test_put_on_before_the_device_is_known_and_proved_after():
     assert card.told == ["expandable_segments:True", "expandable_segments:False"]
 
 
+class Convolution(torch.nn.Module):
+    """The only kind of convolution that this torch knows: others may be alive in this process."""
+
+
+@pytest.mark.parametrize(
+    ("root", "beside", "expected"),
+    [
+        (torch.nn.Linear(2, 2), None, "no-convolutions"),
+        (torch.nn.Linear(2, 2), Convolution(), None),  # a frozen network of the loss
+        (torch.nn.Conv1d(2, 2, 3), None, None),  # its weight has three sides, as one that a function takes
+    ],
+)
+def test_plans_are_searched_only_where_there_are_convolutions(root, beside, expected):
+    card = CardTorch()
+    known = Convolution if beside is not None else type("Unheard", (), {})
+    card.nn = SimpleNamespace(modules=SimpleNamespace(conv=SimpleNamespace(_ConvNd=known)))
+    board = board_of(card)
+    board.set({"cudnn_benchmark": "on"})
+    board.scene.device_type = "cuda"
+    assert board.proofs()["cudnn_benchmark"].status == "applied"  # nobody knows yet
+    board.scene.found(roots=[root])
+    proof = board.proofs()["cudnn_benchmark"]
+    assert (proof.status, proof.code or None) == (("refused", expected) if expected else ("applied", None))
+
+
 def test_a_model_that_stays_on_the_processor():
     board = board_of(CardTorch())
     board.set(EARLY)

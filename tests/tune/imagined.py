@@ -71,6 +71,7 @@ class Machine:
     build_s: float = 15.0
     rebuild: float = 0.3  # of it, once the compiler's cache is filled
     start_s: float = 3.0
+    looked: bool = False  # the first child was started for a first look, and is there
     switch_s: float = 0.0  # to another number of workers
     contention: float = 0.0  # how much longer launching takes beside as many workers as there are cores
     sigma: float = 0.008
@@ -188,7 +189,8 @@ class Runner:
         machine, draw = self.machine, self.draw(segment)
         took = 0.0
         if segment.restart:
-            self.built, self.age, took = set(), 0.0, machine.start_s
+            there = machine.looked and segment.id == 1
+            self.built, self.age, took = set(), 0.0, 0.0 if there else machine.start_s
         if segment.curve:
             return SegmentResult(
                 id=segment.id, status=Status.OK, took_s=took + segment.timed_s, curve=self.curve(segment, draw)

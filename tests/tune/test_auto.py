@@ -20,7 +20,7 @@ from flatout.knobs.model import Bound, Numerics
 from flatout.launch.run import Wanted, run_observed
 from flatout.tune.auto import JOURNAL, AutoTuner, auto_course
 from flatout.tune.model import Ending, Finished, Mode, Plan
-from flatout.tune.plan import make_exact
+from flatout.tune.plan import make, make_exact
 from flatout.tune.search import Search
 
 pytestmark = pytest.mark.calm
@@ -200,3 +200,11 @@ def test_the_class_that_the_agent_found_counts_even_where_it_is_worse():
     classes = {one.knob: one.numerics for one in make_exact(ready, 4.0).offers}
     assert classes == {"prefetch_factor": RESAMPLED, "pin_memory": EXACT, "gc_policy": EXACT}
     assert [one.knob for one in make_exact({**ready, "device": "cpu"}, 4.0).offers] == ["prefetch_factor", "gc_policy"]
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "most"), [("cuda", 16.0, 14), ("cuda", 4.0, 4), ("cuda", 0.5, 1), ("cpu", 16.0, 16)]
+)
+def test_cores_for_the_loop_itself(device, cores, most):
+    assert make({"device": device}, cores).worker_cap == most
+    assert make_exact({"device": device}, cores).worker_cap == most

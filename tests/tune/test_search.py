@@ -337,6 +337,18 @@ def test_restart_knobs_are_tried_together():
     assert all("cudnn_benchmark" in s.knobs for s in together)
 
 
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_children_do_not_eat_the_time_of_what_gives_more(seed):
+    """The first child was there: what one takes is known from the first look alone. Compile comes first, and all is in time."""
+    machine = Machine(
+        launch=2, device=20, prepare=0.1, bench=0.95, compiled=0.4, sigma=0.12, start_s=7.0, looked=True, seed=seed
+    )
+    end, segments, _ = search(machine, plan(budget_s=210.0, timed_s=0.5, looked_s=14.0))
+    restarts = [s for s in segments if s.stage == "restart" and s.restart]
+    assert len(restarts) * machine.start_s <= 0.25 * 210.0
+    assert end.profile.get("compile") in ("default", "reduce-overhead")
+
+
 @pytest.mark.parametrize("goal", [BatchGoal.FIT, BatchGoal.GROW])
 def test_the_batch_where_asked_for(goal):
     machine = Machine(launch=6, device=8, prepare=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from _flatout_agent.apply.model import Knob, Outcome, Scene, already, applied, refused
@@ -17,6 +18,7 @@ class CudnnBenchmark(Knob):
         self._scene: Scene | None = None
         self._flags: Any = None
         self._before: bool | None = None
+        self._seen: bool | None = None
 
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         flags = scene.torch.backends.cudnn
@@ -41,4 +43,19 @@ class CudnnBenchmark(Knob):
     def proof(self) -> Outcome:
         if self._scene is None or not self._scene.has_cuda():
             return refused("no-cuda-device")
+        if not self._convolves():
+            return refused("no-convolutions")
         return applied(before_first_step=True) if self._flags.benchmark else refused("flag-lost")
+
+    def _convolves(self) -> bool:
+        """Whether there is anything to search plans for; looked for once, in all that lives: a loss may have a network too."""
+        torch, roots = self._scene.torch, self._scene.roots  # type: ignore[union-attr]
+        if not roots:
+            return True  # not known yet
+        if self._seen is None:
+            # A weight of more than two sides may be one of a convolution that is called as a function.
+            by_weight = any(parameter.dim() > 2 for root in roots for parameter in root.parameters())
+            kind = torch.nn.modules.conv._ConvNd
+            # By type: `isinstance` would wake lazy proxies.
+            self._seen = by_weight or any(issubclass(type(thing), kind) for thing in gc.get_objects())
+        return self._seen

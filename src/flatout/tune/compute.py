@@ -154,6 +154,7 @@ def consider(
         return course.no_time(offer, value, needs)
     course.trying = [offer.knob]
     more.setdefault("second_chance", offer.knob not in course.doubted)
+    more.setdefault("looks", looks_at(course, offer.restart, mode))
     for _ in range(2):
         standing = {**course.whole, **course.aid}
         question = Question(a=standing, b={**standing, offer.knob: value}, mode=mode, settled_if_clear=True, **more)
@@ -185,6 +186,15 @@ def rebuild_s(course: Course, offer: Offer) -> float:
     """What is compiled is compiled anew for another format or layout; an optimizer is not in it."""
     anew = is_compute(offer) and not offer.restart and not offer.builds and offer.knob not in OUTSIDE_THE_GRAPH
     return course.first_build_s if anew else 0.0
+
+
+def looks_at(course: Course, restarts: bool, mode: Mode) -> tuple[int, ...]:
+    """Of a comparison in children of its own, as many looks as are cheap: it must not eat the time of what gives more."""
+    if not restarts:
+        return PAIRS_AT_LOOK
+    share = RESTARTS_SHARE * course.plan.budget_s
+    cheap = [pairs for pairs in PAIRS_AT_LOOK if course.cost_s(segments_for(pairs), children_for(pairs), mode=mode) < share]
+    return tuple(cheap) or PAIRS_AT_LOOK[:1]
 
 
 def surcharge_s(course: Course, offer: Offer) -> float:
@@ -242,7 +252,10 @@ def together(course: Course, offers: list[Offer], mode: Mode, segments: int = LO
     change: Values = {offer.knob: offer.values[0] for offer in offers}
     course.trying = list(change)
     standing = {**course.whole, **course.aid}
-    question = Question(a=standing, b={**standing, **change}, mode=mode, second_chance=False, settled_if_clear=True)
+    looks = looks_at(course, bool(children), mode)
+    question = Question(
+        a=standing, b={**standing, **change}, mode=mode, looks=looks, second_chance=False, settled_if_clear=True
+    )
     trial = yield from held(course, question)
     course.trying = []
     if trial is not None and trial.fault is not None:

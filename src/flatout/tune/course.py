@@ -41,6 +41,7 @@ SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
 FEWEST_STEPS = 3
 TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
+AGAIN = 0.5  # of the first look, which reads torch from the disk: what a start takes until one was seen
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
@@ -214,8 +215,8 @@ class Course:
         if any(offer.builds and offer.knob in values for offer in self.plan.offers):
             self._prices.built(values, restart, result.build_s)
         if restart:
-            # The first child was there before. Other searches than those for a batch hardly start any, and go by what they see.
-            looked = self.plan.looked_s if self.asked == 1 and self.plan.batch is not BatchGoal.KEEP else 0.0
+            # The first child was there before: what it took is known from the first look.
+            looked = AGAIN * self.plan.looked_s if self.asked == 1 else 0.0
             self._prices.started(max(looked, plain - self.hot_s(mode)), result.build_s)
         else:
             self._prices.ran(values, mode, plain)

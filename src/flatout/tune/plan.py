@@ -54,6 +54,7 @@ ON_A_CARD = ("pin_memory", "non_blocking", "device_prefetch")
 HEADROOM, HEADROOM_WINDOWS = 0.08, 0.15  # Windows spills into the host's memory instead of failing, and is slow then
 HEADROOM_CAPPED = 0.04  # below a cap nobody else takes anything away: what remains is for the allocator's own pieces
 MOST_BATCH = 65536
+MANY_CORES, OWN_THREADS = 8, 2
 FEWEST_AN_EPOCH = 4  # steps: a batch that leaves fewer is not looked for
 
 
@@ -74,7 +75,7 @@ def make(
         offers.append(_offer(by_name["batch_size"], [], ready))
     return Plan(
         offers=offers,
-        worker_cap=max(1, int(usable_cores)),
+        worker_cap=_worker_cap(usable_cores, on_gpu),
         workers=int(ready.get("workers") or 0),
         epoch_steps=min((length for length in ready.get("loaders") or () if length), default=None),
         batch=batch,
@@ -99,10 +100,17 @@ def make_exact(ready: Mapping[str, Any], usable_cores: float, **limits: float) -
             replace(_offer(by_name[name], list(EXACT_KNOBS[name]), ready), numerics=Numerics(found[name])) for name in names
         ],
         allow=Numerics.EXACT,
-        worker_cap=max(1, int(usable_cores)),
+        worker_cap=_worker_cap(usable_cores, ready.get("device") == "cuda"),
         workers=int(ready.get("workers") or 0),
         **limits,  # type: ignore[arg-type]
     )
+
+
+def _worker_cap(usable_cores: float, on_gpu: bool) -> int:
+    """The thread that launches and the one that receives want a core each where there are many: with a worker on every core the
+    loader by itself gives more, and the training less."""
+    cores = max(1, int(usable_cores))
+    return cores - OWN_THREADS if on_gpu and cores >= MANY_CORES else cores
 
 
 def _headroom(capped: bool) -> float:

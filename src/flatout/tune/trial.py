@@ -118,8 +118,7 @@ def _too_late(course: Course, question: Question, trial: Trial) -> bool:
     """In a hurry a comparison begins where two pairs can be paid: what they leave open may have to stay so."""
     if not course.in_a_hurry or question.worth is None:
         return False
-    more = 2 * (question.looks[0] - len(trial.pairs))
-    trial.out_of_time = course.left_s() < course.cost_s(more, mode=question.mode)
+    trial.out_of_time = course.left_s() < _pairs_s(course, question, question.looks[0] - len(trial.pairs))
     if trial.out_of_time:
         trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
     return trial.out_of_time
@@ -146,12 +145,17 @@ def _decided(course: Course, question: Question, trial: Trial) -> bool:
         ratio = trial.comparison.ratio
         if course.in_a_hurry and isinstance(ratio, float) and ratio < 1 + WORTH_IN_A_HURRY:
             return True
-        mode = question.mode
         # What is wanted for the end of the search is not spent on a third look.
-        trial.out_of_time = course.left_s() < course.cost_s(2 * (_next_look(question, trial) - len(trial.pairs)), mode=mode)
+        trial.out_of_time = course.left_s() < _pairs_s(course, question, _next_look(question, trial) - len(trial.pairs))
     else:
         trial.out_of_time = course.spent_s > course.plan.budget_s
     return trial.out_of_time
+
+
+def _pairs_s(course: Course, question: Question, pairs: int) -> float:
+    """What so many pairs more take: where each arm needs a child of its own, one of the two meets its own again."""
+    children = pairs if restarting(course.plan, question.a, question.b) else 0
+    return course.cost_s(2 * pairs, children, mode=question.mode)
 
 
 def _next_look(question: Question, trial: Trial) -> int:
