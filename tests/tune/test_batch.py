@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from imagined import Machine, plan, search
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.tune.batch import (
     BatchPolicy,
     chosen,
@@ -145,6 +145,9 @@ def test_after_a_proof_the_size_follows_what_it_took():
     assert larger_size(probe(100, 5.0), [], wanted, slope) == 110
     assert larger_size(probe(100, 5.5), [], wanted, slope) is None
     assert larger_size(probe(100, 5.0), [BatchProbe(size=104, ran=False)], wanted, slope) is None
+    put_together = replace(probe(104, 5.9), hot=True)  # it ran, with more reserved than the real loop needs
+    assert larger_size(probe(100, 5.0), [put_together], wanted, slope) == 110
+    assert larger_size(probe(100, 5.0), [replace(put_together, retries=1)], wanted, slope) is None
 
 
 def kept(machine, goal, **changes):

@@ -144,8 +144,10 @@ def with_command(end: Finished, line: Sequence[str]) -> Finished:
 
 def sentences(story: BatchStory | None, words: Words) -> list[str]:
     """What was found about the batch, each figure with its limit."""
-    if story is None or story.size == story.own:
+    if story is None or (story.size == story.own and not story.command):
         return []
+    if story.size == story.own:  # where the script's own does not fit
+        return [words("tune.batch-command", command=shlex.join(story.command[1:]))]
     said = [_limits(story, words)] if story.proved is not None else []
     if story.rate_after:
         names = {"flag": story.rate_flag, "before": story.rate_before, "after": story.rate_after}

@@ -15,7 +15,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli import batch_flags, tune_config
+from flatout.cli import batch_flags, smaller_start, tune_config
 from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
@@ -198,7 +198,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     from flatout.tune.session import Session
 
     began = SystemClock().monotonic()
-    ready = trials.look()
+    resumed = Path(asked["resume"]) if asked["resume"] else None
+    ready, smaller = smaller_start.look(trials, line, asked["batch_wanted"], resumed)
     # Starting the script is part of the search; but a slow start must not take all of its time.
     wanted, looked = limits["budget_s"], SystemClock().monotonic() - began
     limits["budget_s"] = max(wanted / 2, MARGIN * wanted - looked)
@@ -207,6 +208,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         log = str(place / "trials.log")
         screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))
         return 1
+    if smaller is not None:
+        screen.say(screen.words("tune.smaller-start", size=smaller))
     plan = (
         None
         if asked["resume"]
@@ -219,7 +222,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
             screen.say(screen.words("tune.resumed", count=session.resumed))
-        end = session.run(trials, screen.watch)
+        end = smaller_start.kept(session.run(trials, screen.watch), trials.batch, smaller)
     trials.stop()
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:

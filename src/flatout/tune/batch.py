@@ -156,11 +156,17 @@ def between(proved: int, died: Sequence[int]) -> int | None:
 
 
 def larger_size(proof: BatchProbe, probes: Sequence[BatchProbe], policy: BatchPolicy, slope: float | None) -> int | None:
-    """Where the real loop left more room than the probes said: the size to verify once more, if it is worth a child."""
+    """Where the real loop left more room than the probes said: the size to verify once more, if it is worth a child.
+
+    Batches that were put together leave more behind than the script's own: one that ran, with too much reserved, is no end.
+    """
     goal = policy.memory_goal
     if goal is None or slope is None or not isinstance(proof.peak, int) or not is_safe(proof, policy):
         return None
-    unsafe = min((probe.size for probe in probes if not is_safe(probe, policy)), default=policy.largest + 1)
+    failed = [
+        probe.size for probe in probes if not is_safe(probe, policy) and not (probe.hot and probe.ran and not probe.retries)
+    ]
+    unsafe = min(failed, default=policy.largest + 1)
     size = _grained(min(unsafe - 1, int(proof.size + 0.98 * (goal - proof.peak) / slope), 2 * proof.size))
     return size if size > proof.size * (1 + NEAR) else None
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from flatout.launch.trial import TrialChild
 
+OUT_OF_MEMORY = "out-of-memory"
+
 
 class NothingToTry(NamedTuple):
     """`tune-nothing.<code>` in the catalogue of words."""
@@ -28,6 +30,8 @@ def reason(child: TrialChild, ended: str, ready: Mapping[str, Any], refused: str
     words = last_words(child.said())
     if code < 0:
         return NothingToTry("killed", {"signal": _name(-code), "said": words})
+    if code > 0 and child.ran_out_of_memory():
+        return NothingToTry(OUT_OF_MEMORY, {"said": words})
     if code > 0:
         # A trial has no terminal, and nobody at it.
         return NothingToTry("stdin" if words.startswith("EOFError") else "failed", {"status": code, "said": words})

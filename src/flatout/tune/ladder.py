@@ -44,9 +44,10 @@ def by_supply(course: Course, offer: Offer) -> Steps[int | None]:
 
 
 def _as_many_as_needed(course: Course, best: int, enough: float) -> int:
-    """Between the rungs, in proportion: every worker more takes a core from the loop itself."""
+    """Between the rungs, in proportion: every worker more takes a core from the loop itself. Not while the compute side may
+    become several times as fast: those that were saved would be wanted again, and their trial costs more than they do."""
     supplies, now = course.supplies, workers_of(course.plan, course.whole)
-    if best <= now or supplies[best] < enough:
+    if best <= now or supplies[best] < enough or course.demand_may_grow:
         return best
     needed = math.ceil(best * enough / supplies[best])
     if max(now, best // 2) < needed < best:

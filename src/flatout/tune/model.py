@@ -207,6 +207,7 @@ class Ending(StrEnum):
     TUNED = "tuned"
     FLAT_OUT = "already-flat-out"  # everything was judged and nothing helps
     NOTHING_SHOWN = "nothing-shown"  # nothing was kept, but not everything could be judged
+    SMALLER = "smaller-batch"  # nothing was shown beyond the batch at which a script that is too large for the card begins
     BASELINE_FAILS = "baseline-fails"  # the plain script does not get through a segment
     TOO_SHORT = "too-short"  # it ends before anything can be timed
 

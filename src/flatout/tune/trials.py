@@ -104,6 +104,11 @@ class Trials:
             if self._watched is not None:
                 self._watched.check()
 
+    def begin_with(self, command: Sequence[str]) -> None:
+        """Another command than the user's from now on: the script with a batch that fits."""
+        self._command = list(command)
+        self._lasting = Lasting(command)
+
     def look(self) -> dict[str, Any] | None:
         """A first child until its parts are known; None where it never comes to a step."""
         began = self._clock.monotonic()
