@@ -28,11 +28,11 @@ NAMES = ("vision", "restoration")
 GIB = 2**30
 HEADROOM = 0.04  # as flatout leaves it below a cap
 LARGEST = 4096
-AT_ONCE = 6
+AT_ONCE = 7
 NEIGHBOURS = 3  # beyond the end, on either side
-STEPS = 12  # of a probe: cuDNN's choices and the optimizer's state are there after two
+STEPS = 6  # of a probe: cuDNN's choices and the optimizer's state are there after two
 PROBE_S, FLATOUT_S, FINDER_S, AFTER_S = 90, 150, 180, 420
-BUDGET = "60s"
+BUDGET = "45s"
 
 # One size in a process of its own, as the script itself trains: whether it runs, what it reserves, second tries.
 ONE = """
@@ -130,13 +130,14 @@ def largest_that(holds, begin, count=AT_ONCE, largest=LARGEST):
 
     `strange`: sizes below the end that do not hold, or above it that do.
     """
-    known = dict(zip([begin], holds([begin]), strict=True))
-    low, high = (begin, largest + 1) if known[begin] else (0, begin)
+    # Near what was given first: it is an answer that only needs to be confirmed or moved a little.
+    near = (begin, begin + 1, begin + 2, round(1.05 * begin), round(1.1 * begin), round(1.25 * begin), 2 * begin)
+    first = sorted({size for size in near if size <= largest})
+    known = dict(zip(first, holds(first), strict=True))
+    low = max((size for size in first if known[size]), default=0)
+    high = min((size for size in first if size > low and not known[size]), default=largest + 1)
     while high - low > 1:
-        # Near what was given first: it is an answer that only needs to be confirmed or moved a little.
-        near = (low + 1, low + 2, round(1.05 * low), round(1.1 * low), round(1.25 * low), 2 * low)
-        close = known[begin] and low == begin and high > 1.3 * low
-        sizes = sorted({size for size in near if low < size < high}) if close else spread(low, high, count)
+        sizes = spread(low, high, count)
         known.update(zip(sizes, holds(sizes), strict=True))
         low = max((size for size in sizes if known[size]), default=low)
         high = min((size for size, held in known.items() if size > low and not held), default=high)
@@ -173,6 +174,7 @@ def verdicts(record):
     fits = ours["size"] / true["ran"] if true["ran"] else None
     return {
         "seconds_until_found": known,
+        "seconds_with_start": known + ours["parts"]["start"],
         "seconds_with_proof": known + ours["parts"]["proof"],
         "share_of_largest_safe": share,
         "share_of_largest_that_ran": fits,
@@ -218,9 +220,10 @@ class Sitting:
         """What a program says in its last line, or None: it died, or took too long."""
         place = tempfile.mkdtemp(dir=self.folder)
         command = [sys.executable, "-c", program, str(self.fraction or 0), *map(str, arguments)]
+        environ = {**self.environ, "OMP_NUM_THREADS": "2"} if program is ONE else self.environ  # several at a time
         try:
             ended = subprocess.run(
-                command, cwd=place, capture_output=True, text=True, timeout=limit_s, env=self.environ, check=False
+                command, cwd=place, capture_output=True, text=True, timeout=limit_s, env=environ, check=False
             )
         except subprocess.TimeoutExpired:
             return None
@@ -291,6 +294,7 @@ def main(arguments=None):
     parser.add_argument("record", nargs="?")
     parser.add_argument("--cap-gib", type=float, default=6.0)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--safe-only", action="store_true", help="not the largest that runs with no room left")
     parser.add_argument("--modes", default="binsearch,power")
     parser.add_argument("--imitate", type=int, default=0, metavar="SIZE")
     asked = parser.parse_args(arguments)
@@ -314,7 +318,7 @@ def main(arguments=None):
         began = time.perf_counter()
         most = 2 * asked.imitate if asked.imitate else LARGEST
         safe = largest_that(sitting.safe, ours["size"], largest=most)
-        ran = largest_that(sitting.ran, max(1, safe["size"]), largest=most)
+        ran = {"size": 0, "strange": []} if asked.safe_only else largest_that(sitting.ran, max(1, safe["size"]), largest=most)
         true = {"size": safe["size"], "ran": ran["size"], "strange": safe["strange"] + ran["strange"],
                 "probes": {size: sitting.probes[size] for size in sorted(sitting.probes)},
                 "seconds": time.perf_counter() - began}  # fmt: skip

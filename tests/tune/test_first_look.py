@@ -50,6 +50,7 @@ class Child:
         self.process = subprocess.CompletedProcess([], code)
         self.said = lambda: said
         self.steps = lambda: steps
+        self.ran_out_of_memory = lambda: "out of memory" in said
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,7 @@ class Child:
         (Child(0), "exit", "no-torch"),
         (Child(0, steps=7), "exit", "few-steps"),
         (Child(1), "exit", "failed"),
+        (Child(1, "torch.OutOfMemoryError: CUDA out of memory."), "exit", "out-of-memory"),
         (Child(-11, "\n \n"), "exit", "killed"),
         (Child(-64), "exit", "killed"),
     ],

@@ -121,12 +121,13 @@ def _in_configuration(wish: Wanted, words: list[str], keys: Keys) -> bool:
     return True
 
 
-def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any]) -> dict[str, Any]:
+def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any], too_large: bool) -> dict[str, Any]:
     from flatout.tune.batch_line import batch_line
 
     if wish is None:
         return {}
-    return {"batch": wish.goal, "batch_line": batch_line(wish.batch, wish.rate, wish.rule, ready.get("batch_size"))}
+    line = batch_line(wish.batch, wish.rate, wish.rule, ready.get("batch_size"))
+    return {"batch": wish.goal, "batch_line": line, "batch_too_large": too_large}
 
 
 def with_command(end: Finished, line: Sequence[str]) -> Finished:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flatout.tune.trials import Trials
 
 UNKNOWN_OWN = 32  # taken for the own size of a script that does not say it
-STEP = 4  # what a start costs is more than the doublings on the way back
+STEPS = (2, 4)  # the first and all others: what a start costs is more than the doublings on the way back
 
 
 def look(
@@ -58,9 +58,9 @@ def _smaller(line: BatchLine, resumed: Path | None) -> Iterator[int]:
     if resumed is not None:
         yield line.own  # there the search began
         return
-    size = line.own
+    size, (step, further) = line.own, STEPS
     while size > 1:
-        size = max(1, size // STEP)
+        size, step = max(1, size // step), further
         yield size
 
 

@@ -213,7 +213,9 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     plan = (
         None
         if asked["resume"]
-        else planning.make(ready, _cores(), **limits, **batch_flags.for_the_plan(asked["batch_wanted"], ready))
+        else planning.make(
+            ready, _cores(), **limits, **batch_flags.for_the_plan(asked["batch_wanted"], ready, smaller is not None)
+        )
     )
     if plan is not None and asked["dry_run"]:
         for offer in plan.offers:

@@ -11,6 +11,7 @@ from flatout.base.records import Missing, replace
 from flatout.measure.statistics import Answer, Comparison
 from flatout.measure.time_to_loss import Learned, TimeToLoss
 from flatout.tune.batch import (
+    NEAR,
     NEAR_HOT,
     BatchPolicy,
     between,
@@ -52,6 +53,7 @@ from flatout.tune.trial import Question, Trial
 
 PROOF_TRIES = 6
 MOST_PROBES = 24
+CHEAP_S = 1.0  # of a probe
 EFFECT = 0.1  # a step with so much more or less than the wanted samples did not have them
 GOES_WITHOUT = frozenset({Status.CRASH, Status.REFUSED, Status.EXIT})  # how a script says that it cannot have other batches
 
@@ -77,6 +79,8 @@ def batch_size(course: Course) -> Steps[None]:
     if probes:
         _tell(course, policy, probes)
         yield from _take(course, offer, policy, probes)
+        if plan.batch_too_large and "batch_size" not in course.whole:
+            yield from _take_the_first(course, offer, policy, probes)
     if before is not None and kept is not None and course.whole.get("batch_size") == kept:
         course.batch = before  # asked again after other knobs, with the same answer: its proof is the first one's
     course.trying = []
@@ -114,6 +118,8 @@ def _hot_probes(course: Course, policy: BatchPolicy) -> Steps[list[BatchProbe] |
         if result is None or result.status in GOES_WITHOUT or not (result.fault or _took_effect(result, size)):
             return None
         probes.append(probe_of(size, result, hot=True))
+        if result.took_s > CHEAP_S:
+            policy = replace(policy, near=NEAR)  # each new size has its plans searched first
     return probes
 
 
@@ -207,6 +213,15 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
     found = compared[proved.size].comparison
     assert found is not None
     yield from _learns_too(course, offer, str(proved.size), (found, course.compute_mode))
+
+
+def _take_the_first(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[None]:
+    """Where nothing larger holds and the script's own is too large: what it was started with, or less, is proved as well."""
+    down = replace(policy, start=0, largest=policy.start)
+    small = [probe for probe in probes if probe.size <= policy.start]
+    proved = (yield from _prove(course, offer, down, small)) if chosen(small, down) is not None else None
+    if proved is not None:
+        _fits(course, offer, down, small, proved)
 
 
 def _fits(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe], proved: BatchProbe) -> None:

@@ -194,6 +194,7 @@ class Plan(Record):
     batch: BatchGoal = BatchGoal.KEEP
     batch_size: int | None = None  # the script's own; None where it cannot be set
     batch_line: BatchLine | None = None  # how it is set
+    batch_too_large: bool = False  # the script's own runs out of memory: `batch_size` is a smaller one, with which it starts
     batch_limit: int = 65536
     memory_limit: int | None = None  # bytes of the device that a training may use
     headroom: float = 0.08  # of the limit; more on Windows, which spills instead of failing

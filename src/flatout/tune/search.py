@@ -166,7 +166,8 @@ def _asked_for(course: Course, found: Comparison | None) -> bool:
     """A batch that was asked for stays: the largest whatever its speed, the fastest unless the figures deny it."""
     if "batch_size" not in course.whole:
         return False
-    return course.plan.batch is BatchGoal.FIT or found is None or found.answer is Answer.UNKNOWN
+    wanted = course.plan.batch is BatchGoal.FIT or course.plan.batch_too_large
+    return wanted or found is None or found.answer is Answer.UNKNOWN
 
 
 def _could_be_faster(found: Comparison) -> bool:
