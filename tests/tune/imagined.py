@@ -69,6 +69,7 @@ class Machine:
     compiled_launch: float = 0.5
     graphs_launch: float = 0.03
     build_s: float = 15.0
+    build_told: float = 1.0  # of it: a compiler tells of its own work alone
     rebuild: float = 0.3  # of it, once the compiler's cache is filled
     start_s: float = 3.0
     looked: bool = False  # the first child was started for a first look, and is there
@@ -278,7 +279,7 @@ class Runner:
             outcomes={k: machine.refuses.get((k, v), machine.refuses.get(k, APPLIED)) for k, v in segment.knobs.items()},
             memory_peak=int(machine.peak(active) * (1 if segment.batch is None else machine.hot_excess)),
             **machine.seen_of_the_device(launch, card),
-            build_s=build,
+            build_s=build * machine.build_told,
         )
 
     def noise(self, segment, draw):

@@ -349,6 +349,20 @@ def test_children_do_not_eat_the_time_of_what_gives_more(seed):
     assert end.profile.get("compile") in ("default", "reduce-overhead")
 
 
+@pytest.mark.parametrize("budget_s", [108.0, 164.0, 204.0])
+def test_a_build_costs_all_that_it_takes(budget_s):
+    """A compiler tells of less than half of it. What it says would be repaid too soon, and the rest is no price of a segment."""
+    machine = Machine(
+        batch=64, launch=20, device=100, prepare=32, cores=16, bf16=0.45, compiled=0.6, build_s=30.0, build_told=0.45,
+        looked=True, start_s=6.0, seed=3,
+    )  # fmt: skip
+    end, _, results = search(machine, plan(budget_s=budget_s, timed_s=0.5, looked_s=10.0))
+    kept = next(d for d in end.decisions if d.knob == "compile" and d.verdict is Verdict.KEPT)
+    assert kept.params["build_s"] == pytest.approx(30.0, rel=0.05)
+    assert sum(result.took_s for result in results) <= budget_s
+    assert "more" not in [d.value for d in end.decisions if d.code == "no-time"], "there was time for more workers"
+
+
 @pytest.mark.parametrize("goal", [BatchGoal.FIT, BatchGoal.GROW])
 def test_the_batch_where_asked_for(goal):
     machine = Machine(launch=6, device=8, prepare=0.5)

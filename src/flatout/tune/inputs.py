@@ -42,6 +42,16 @@ def workers_first(course: Course) -> Steps[None]:
         yield from _see_contention(course)
 
 
+def workers_at_last(course: Course) -> Steps[None]:
+    """What was kept back for leaving knobs out may be left over: then more workers, for which there was no time, are tried."""
+    offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
+    before = course.decisions.get(("workers", "more"))
+    if offer is None or before is None or before.code != "no-time" or course.left_s() < course.cost_s(FEWEST_SEGMENTS + 2):
+        return
+    course.decisions.pop(("workers", "more"))
+    yield from _match_workers(course, offer)
+
+
 def _see_contention(course: Course) -> Steps[None]:
     """Whether loop and workers stand in each other's way: beside them the loop does less than on kept batches, and not for want
     of data. Then kept batches do not show what its knobs give."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from flatout.base.records import Missing
 from flatout.tune.model import Mode, Values
 
@@ -38,7 +40,7 @@ class Prices:
 
     def hot_s(self, mode: Mode) -> float | Missing:
         """A segment in a living child."""
-        return _mean(self._hot.get(mode) or self._hot.get(Mode.REAL) or [])
+        return _median(self._hot.get(mode) or self._hot.get(Mode.REAL) or [])
 
     def start_s(self) -> float | Missing:
         return _mean(self._starts)
@@ -46,6 +48,12 @@ class Prices:
     def turning_back_s(self) -> float | Missing:
         """To something that was compiled before."""
         return _mean(self._turned_back)
+
+
+def _median(seconds: list[float]) -> float | Missing:
+    """What happens once, a new shape or a plan that is searched, is no price."""
+    recent = seconds[-RECENT:]
+    return median(recent) if recent else Missing("not-measured")
 
 
 def _mean(seconds: list[float]) -> float | Missing:

@@ -14,7 +14,14 @@ from flatout.tune.baseline import baseline, look
 from flatout.tune.batch_search import batch_size
 from flatout.tune.compute import compute_knobs, partners
 from flatout.tune.course import Course, StandingBrokenError, Steps, TooShortError
-from flatout.tune.inputs import aid_compute, input_is_the_wall, input_knobs, skip_behind_the_wall, workers_first
+from flatout.tune.inputs import (
+    aid_compute,
+    input_is_the_wall,
+    input_knobs,
+    skip_behind_the_wall,
+    workers_at_last,
+    workers_first,
+)
 from flatout.tune.judge import is_settled
 from flatout.tune.model import (
     BatchGoal,
@@ -138,6 +145,7 @@ def _improve(course: Course) -> Steps[None]:
     if (yield from spare_time(course)):
         yield from _match_input(course)
     yield from drop_each_once(course)
+    yield from workers_at_last(course)
 
 
 def _match_input(course: Course) -> Steps[None]:
