@@ -351,7 +351,7 @@ def test_children_do_not_eat_the_time_of_what_gives_more(seed):
 
 @pytest.mark.parametrize("budget_s", [108.0, 164.0, 204.0])
 def test_a_build_costs_all_that_it_takes(budget_s):
-    """A compiler tells of less than half of it. What it says would be repaid too soon, and the rest is no price of a segment."""
+    """A compiler tells of less than half of it. That would be repaid too soon, and the rest is no price of a segment."""
     machine = Machine(
         batch=64, launch=20, device=100, prepare=32, cores=16, bf16=0.45, compiled=0.6, build_s=30.0, build_told=0.45,
         looked=True, start_s=6.0, seed=3,

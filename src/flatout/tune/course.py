@@ -26,7 +26,7 @@ from flatout.tune.model import (
     Verdict,
 )
 from flatout.tune.pace import Pace
-from flatout.tune.prices import Prices
+from flatout.tune.prices import Prices, with_all_of_its_build
 from flatout.tune.reasons import REASONS
 from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, restart_values, timed_steps, warm_steps
 
@@ -42,7 +42,6 @@ FEWEST_STEPS = 3
 TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 AGAIN = 0.5  # of the first look, which reads torch from the disk: what a start takes until one was seen
-BUILT_S = 1.0  # of compiling: less is no build
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
@@ -133,7 +132,8 @@ class Course:
         """One segment; a script that ended is started again, and asked for less where it cannot give so much."""
         while True:
             restart = fresh or not self.child_lives(values)
-            result = self._with_all_of_its_build((yield self._segment(values, mode, restart, shape)), mode, restart)
+            usual_s = self.hot_s(mode) + (self.start_s if restart else 0.0)
+            result = with_all_of_its_build((yield self._segment(values, mode, restart, shape)), usual_s)
             self._account(values, mode, restart, result)
             if result.status is Status.ENDED and shape.epochs:
                 return replace(result, status=Status.REFUSED, code="too-few-epochs")
@@ -201,14 +201,6 @@ class Course:
     def _enough(self, result: SegmentResult, shape: Shape) -> bool:
         half = self.plan.timed_s * self._scale * min(1.0, shape.longer) / 2
         return result.seconds >= half and result.steps >= FEWEST_STEPS and result.samples > 0
-
-    def _with_all_of_its_build(self, result: SegmentResult, mode: Mode, restart: bool) -> SegmentResult:
-        """A compiler tells of its own work; the backward pass, recording and first runs come on top. A training
-        pays for it all: for what the segment took beyond the usual."""
-        if result.status is not Status.OK or result.build_s < BUILT_S:
-            return result
-        usual = self.hot_s(mode) + (self.start_s if restart else 0.0)
-        return replace(result, build_s=max(result.build_s, result.took_s - usual))
 
     def _account(self, values: Values, mode: Mode, restart: bool, result: SegmentResult) -> None:
         self.spent_s += result.took_s

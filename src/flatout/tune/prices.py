@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from statistics import median
 
-from flatout.base.records import Missing
-from flatout.tune.model import Mode, Values
+from flatout.base.records import Missing, replace
+from flatout.tune.model import Mode, SegmentResult, Status, Values
 
 RECENT = 20
+BUILT_S = 1.0  # of compiling: less is no build
 
 
 class Prices:
@@ -48,6 +49,14 @@ class Prices:
     def turning_back_s(self) -> float | Missing:
         """To something that was compiled before."""
         return _mean(self._turned_back)
+
+
+def with_all_of_its_build(result: SegmentResult, usual_s: float) -> SegmentResult:
+    """A compiler tells of its own work; the backward pass, recording and first runs come on top. A training pays for it all:
+    for what the segment took beyond the usual."""
+    if result.status is not Status.OK or result.build_s < BUILT_S:
+        return result
+    return replace(result, build_s=max(result.build_s, result.took_s - usual_s))
 
 
 def _median(seconds: list[float]) -> float | Missing:
