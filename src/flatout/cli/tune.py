@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flatout.tune.trials import Trials
 
 BUDGET = "90s"
+BUDGET_GROW = "4m"  # each pair of the last comparison is two starts, and what is kept is compiled for the new batch
 MARGIN = 0.95  # of the budget: the last comparison takes a little more or less than foreseen
 UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -38,7 +39,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @make_command(name="tune", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @tune_config.options
 @option("--python", metavar="PATH", help="python")
-@option("--budget", default=BUDGET, metavar="TIME", help="tune-budget")
+@option("--budget", metavar="TIME", help="tune-budget")
 @option("--steps-planned", type=int, metavar="N", help="tune-steps-planned")
 @option("--only", multiple=True, metavar="KNOB", help="tune-only")
 @option("--skip", multiple=True, metavar="KNOB", help="tune-skip")
@@ -58,7 +59,7 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     if task is not None and not script:
         sys.exit(task.estimate())
     limits = {
-        "budget_s": seconds_of(asked["budget"]),
+        "budget_s": seconds_of(asked["budget"] or (BUDGET_GROW if asked["batch"] == "grow" else BUDGET)),
         "steps_planned": asked["steps_planned"],
         "only": _all_known(asked["only"], "--only"),
         "skip": _all_known(asked["skip"], "--skip"),

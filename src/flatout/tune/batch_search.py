@@ -63,6 +63,8 @@ def batch_size(course: Course) -> Steps[None]:
     offer = next((offer for offer in plan.offers if offer.knob == "batch_size"), None)
     if plan.batch is BatchGoal.KEEP or offer is None or plan.batch_size is None:
         return
+    if plan.batch is BatchGoal.GROW and "batch_size" in course.whole:
+        return  # what it would give once more is less than what its time gives elsewhere
     course.stage, course.trying, course.batch_to_come = "batch", ["batch_size"], False
     policy = BatchPolicy(
         goal=plan.batch,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flatout.tune.course import FINAL_PAIRS, Course
-from flatout.tune.learning import SEEDS, SHORTEST_S
 from flatout.tune.model import BatchGoal, BatchProbe, Mode
 from flatout.tune.schedule import Shape
 
@@ -21,7 +20,6 @@ AFTER_THE_TURN = 5  # steps, and what a validation of a few batches takes
 FIRST_STEPS = 4  # of a child, before it can be asked: as long as those that follow
 SETTLING_S = 0.3  # of a segment, beside its steps
 BRIEF = 0.1  # of the usual length
-RACE_SHARE = 0.6  # of the budget: a race that takes more is not waited for
 ROOM = 1.5  # a segment may take so much longer than foreseen
 
 
@@ -87,21 +85,13 @@ def _proof_s(course: Course, step: float) -> float:
 
 
 def kept_back_s(course: Course, goal: BatchGoal, step: float, hot: bool) -> float:
-    """What must follow on the probes: the proof; and for the fastest batch its comparison, and a race that is not too dear."""
-    if goal is BatchGoal.FIT:
-        return proof_s(course, step)
-    return proof_s(course, step) + comparison_s(course, step, hot) + race_s(course)
+    """What must follow on the probes: the proof; and for the fastest batch its comparison."""
+    return proof_s(course, step) + (comparison_s(course, step, hot) if goal is BatchGoal.GROW else 0.0)
 
 
 def comparison_s(course: Course, step: float, hot: bool) -> float:
     each = _rated_s(course, step) + course.hot_s(course.compute_mode)
     return PAIRED_SEGMENTS / 2 * each + (0.0 if hot else _children_s(course, PAIRED_SEGMENTS // 2 + 1))
-
-
-def race_s(course: Course) -> float:
-    """The shortest one; nothing where it would eat most of the budget, and is left out."""
-    needs = 2 * SEEDS * (course.start_s + SHORTEST_S)
-    return needs if needs <= RACE_SHARE * course.plan.budget_s else 0.0
 
 
 def last_pairs(course: Course, size: int) -> int:

@@ -12,7 +12,7 @@ from flatout.tune.baseline import BUSY, HARDLY, waits
 from flatout.tune.batch_search import batch_size
 from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, Course, Steps
 from flatout.tune.judge import judge, percent
-from flatout.tune.model import Decision, Mode, Offer, Params, Values, Verdict
+from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
 from flatout.tune.schedule import USUAL, children_for, restart_values, segments_for, workers_of
 from flatout.tune.trial import Question, Trial
@@ -40,6 +40,9 @@ def is_compute(offer: Offer) -> bool:
 def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
+    if course.plan.batch is BatchGoal.GROW and starved(course):
+        # More samples a step are the plainest cure of launching; and once something is recorded each size costs a child.
+        yield from batch_size(course)
     if course.in_a_hurry and (course.contended or isinstance(course.pace.busy, float)):
         yield from all_at_once(course)
     if course.contended or starved(course):
@@ -67,7 +70,7 @@ def all_at_once(course: Course) -> Steps[None]:
     usual = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values]
     if starved(course) and not course.contended:  # what makes the device faster makes it wait longer
         usual = [offer for offer in usual if Bound.LAUNCH in offer.cures]
-    offers = usual + _payable_graphs(course)
+    offers = usual if course.batch_to_come else usual + _payable_graphs(course)  # recorded, each batch would cost a child
     offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
     if len(offers) > 1:
         course.stage = "compute"

@@ -45,6 +45,7 @@ AGAIN = 0.5  # of the first look, which reads torch from the disk: what a start 
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
+PATIENCE, PATIENCE_S = 3.0, 20.0  # with a child that tells its losses
 SHORT = 0.9  # of the lower ceiling
 HURRY_S = 150.0  # a budget below this is for what gives most
 
@@ -108,6 +109,7 @@ class Course:
         self.pending = 0  # segments that the stage at hand still expects
         self.asked = 0
         self.spent_s = 0.0
+        self.raced_s = 0.0  # beside the budget
         self._child: Values | None = None  # restart knobs of the living child
         self._prices = Prices()
         self._scale = 1.0
@@ -170,10 +172,10 @@ class Course:
             trying=list(self.trying),
             curve=True,
             seed=seed,
-            give_up_s=give_up_s(self),
+            give_up_s=seconds + PATIENCE * (self.start_s + self.standing_build_s) + PATIENCE_S,
         )
         self._child = None
-        self.spent_s += result.took_s
+        self.raced_s += result.took_s
         self.pending = max(0, self.pending - 1)
         return result.curve
 

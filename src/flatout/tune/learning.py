@@ -1,7 +1,8 @@
 """The race of two batch sizes to the same loss, each in fresh children: so that "faster" means training.
 
-It is part of the budget: each of the six curves has an equal share of what is left, and where that is too little to show
-anything nothing is raced, which is said.
+Like parity it has a time of its own, beside the budget: a search that paid for it would have none left for what comes after
+the batch, and end slower than one that keeps it. That time is bounded; where children are too dear for it nothing is raced,
+which is said.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ from flatout.tune.model import Values
 
 SEEDS = 3
 STEPS = 4000  # of the plain training at most: mostly the seconds end it
-SHARE = 1 / 12  # of the budget, for each of the curves at most
+SHARE = 1 / 12  # of the budget, for each of the curves
+MOST_S = 150.0  # for all of them and their children
 LEAVING_S = 0.5  # of a child that has told its losses
-SHORTEST_S, LONGEST_S = 1.0, 20.0
+SHORTEST_S, LONGEST_S = 3.0, 20.0
 
 
 def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
     """What is kept at the script's own batch against the same at the changed one, for the same seconds of the loop."""
     own = {name: value for name, value in changed.items() if name != "batch_size"}
     pairs: list[tuple[LossCurve, LossCurve]] = []
+    begun_s = course.raced_s
     for number in range(SEEDS):
-        seconds = _seconds(course, 2 * (SEEDS - number))
+        seconds = _seconds(course, begun_s + MOST_S, 2 * (SEEDS - number))
         if seconds < SHORTEST_S:
             return TimeToLoss(verdict=Learned.UNKNOWN, code="no-time-to-race", pairs=len(pairs))
         course.pending = 2 * (SEEDS - number)
@@ -38,8 +41,8 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
     return judge(pairs)
 
 
-def _seconds(course: Course, curves: int) -> float:
+def _seconds(course: Course, end_s: float, curves: int) -> float:
     """For each curve that is still to come, besides its child."""
     child = course.start_s + course.standing_build_s + LEAVING_S
-    left = course.plan.budget_s - course.spent_s - curves * child
-    return min(LONGEST_S, SHARE * course.plan.budget_s, left / curves)
+    left = end_s - course.raced_s - curves * child
+    return min(LONGEST_S, max(SHORTEST_S, SHARE * course.plan.budget_s), left / curves)

@@ -297,6 +297,7 @@ class Finished(Record):
     working_after: float | Missing = Missing("not-reported")
     seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
     batch: BatchStory | None = None  # where another batch size was asked for
+    raced_s: float = 0.0  # to the same loss, beside the budget
     reached: Reached | None = None  # None where neither ceiling could be measured in the last comparison
 
 

@@ -137,7 +137,7 @@ def _improve(course: Course) -> Steps[None]:
     if (yield from revive(course)):
         yield from revive(course)
     yield from partners(course)
-    if course.whole != sized_for and "batch_size" in course.whole:
+    if course.whole != sized_for and "batch_size" in course.whole and course.plan.batch is BatchGoal.FIT:
         yield from batch_size(course)  # what came since may need less memory, or more
     course.aid = {}
     course.demand_may_grow = False
@@ -209,6 +209,7 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
         drift=course.worst_drift,
         throttled=course.throttled,
         spent_s=course.spent_s,
+        raced_s=course.raced_s,
         segments=course.asked,
         code=code,
         params=params or {},
