@@ -212,7 +212,7 @@ def test_the_budget_holds_and_no_size_is_kept_that_was_not_proved(goal, alone, c
                       timed_s=0.5, **(BATCH_ALONE if alone else {}))  # fmt: skip
         end, segments, results = search(machine, wanted)
         assert sum(result.took_s for result in results) - end.raced_s <= 1.15 * budget, (budget, len(segments))
-        assert end.raced_s <= 150
+        assert end.raced_s <= 200
         if "batch_size" in end.profile:
             assert end.batch.proved.size == end.batch.size == int(end.profile["batch_size"])
             assert machine.peak(end.profile) <= 0.92 * machine.memory_limit
@@ -290,8 +290,26 @@ def test_growing_is_not_paid_for_with_what_else_makes_it_fast(kind):
         ends[goal] = machine.rate(end.profile)
         raced = sum(result.took_s for segment, result in zip(segments, results, strict=True) if segment.curve)
         assert end.raced_s == pytest.approx(raced)
-        assert raced <= 150.0
+        assert raced <= 240.0
         assert end.spent_s <= 1.1 * 228.0
     assert end.batch.time_to_loss.verdict in ("faster", "unknown")
     assert "batch_size" in end.profile
     assert ends[BatchGoal.GROW] > 1.2 * ends[BatchGoal.KEEP]
+
+
+def test_where_the_fastest_learns_no_sooner_a_quarter_of_it_has_its_turn():
+    machine = Machine(
+        start_s=3.0, memory_limit=140e9, memory_per_sample=MEMORY["many launches"], learns=0.4, **KINDS["many launches"]
+    )
+    wanted = plan(
+        budget_s=600.0, batch=BatchGoal.GROW, batch_size=32, batch_limit=2048, memory_limit=int(140e9), only=["batch_size"]
+    )
+    end, segments, _ = search(machine, wanted)
+    told = {d.value: d.code for d in end.decisions if d.knob == "batch_size"}
+    size = int(end.profile["batch_size"])
+    fastest = max(int(value) for value in told)
+    assert told[str(fastest)] == "batch-learns-slower"
+    assert told[str(size)] in ("batch-learns-faster", "batch-faster")  # shown, or not shown
+    assert size <= fastest // 4
+    assert end.batch.proved.size == size
+    assert len([s for s in segments if s.curve]) == 12

@@ -54,6 +54,7 @@ from flatout.tune.trial import Question, Trial
 PROOF_TRIES = 6
 MOST_PROBES = 24
 CHEAP_S = 1.0  # of a probe
+LESS = 4  # times: what is tried after a batch that learns no sooner
 EFFECT = 0.1  # a step with so much more or less than the wanted samples did not have them
 GOES_WITHOUT = frozenset({Status.CRASH, Status.REFUSED, Status.EXIT})  # how a script says that it cannot have other batches
 
@@ -189,8 +190,11 @@ def probe_of(size: int, result: SegmentResult, hot: bool = False) -> BatchProbe:
     )
 
 
-def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[None]:
+def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe], again: bool = False) -> Steps[None]:
+    """`again`: where the fastest learns no sooner, a much smaller one has nearly its speed and more steps."""
     best = chosen(probes, policy)
+    if again and (best is None or best.size <= policy.start):
+        return
     if best is None or best.size <= policy.start:
         unfinished = next_size(probes, policy)
         if unfinished is not None and best is not None:
@@ -215,6 +219,9 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
     found = compared[proved.size].comparison
     assert found is not None
     yield from _learns_too(course, offer, str(proved.size), (found, course.compute_mode))
+    smaller = [probe for probe in probes if probe.size <= proved.size // LESS]
+    if "batch_size" not in course.whole and not again and smaller and room_s(course) > proof_s(course, 0.0):
+        yield from _take(course, offer, policy, smaller, again=True)
 
 
 def _take_the_first(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[None]:

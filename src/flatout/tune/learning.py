@@ -14,7 +14,7 @@ from flatout.tune.model import Values
 SEEDS = 3
 STEPS = 4000  # of the plain training at most: mostly the seconds end it
 SHARE = 1 / 12  # of the budget, for each of the curves
-MOST_S = 150.0  # for all of them and their children
+MOST_S, MOST = 100.0, 0.5  # for all of them and their children: so long, or this share of a longer budget
 LEAVING_S = 0.5  # of a child that has told its losses
 SHORTEST_S, LONGEST_S = 3.0, 20.0
 
@@ -23,9 +23,9 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
     """What is kept at the script's own batch against the same at the changed one, for the same seconds of the loop."""
     own = {name: value for name, value in changed.items() if name != "batch_size"}
     pairs: list[tuple[LossCurve, LossCurve]] = []
-    begun_s = course.raced_s
+    end_s = course.raced_s + max(MOST_S, MOST * course.plan.budget_s)
     for number in range(SEEDS):
-        seconds = _seconds(course, begun_s + MOST_S, 2 * (SEEDS - number))
+        seconds = _seconds(course, end_s, 2 * (SEEDS - number))
         if seconds < SHORTEST_S:
             return TimeToLoss(verdict=Learned.UNKNOWN, code="no-time-to-race", pairs=len(pairs))
         course.pending = 2 * (SEEDS - number)
