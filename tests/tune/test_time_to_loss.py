@@ -33,6 +33,14 @@ def test_more_samples_that_teach_less_are_slower():
     assert (found.verdict, found.code, found.not_reached) == (Learned.SLOWER, "never-there", 3)
 
 
+def test_a_training_that_is_over_before_it_comes_there():
+    """As many epochs of a larger batch are fewer steps; that they took less time makes it no faster."""
+    short = [(plain, curve(seed + 50, 0.2, 0.25, seconds=4.0, noise=0.01)) for seed, (plain, _) in enumerate(pairs(0.4))]
+    found = judge(short)
+    assert (found.verdict, found.code, found.not_reached) == (Learned.SLOWER, "fewer-steps", 3)
+    assert found.ratio <= 1.05
+
+
 def test_a_training_that_breaks_is_slower():
     broken = [(plain, LossCurve(seconds=c.seconds, losses=[*c.losses[:-1], math.nan])) for plain, c in pairs(0.4)]
     assert (judge(broken).verdict, judge(broken).code) == (Learned.SLOWER, "not-finite")

@@ -21,6 +21,7 @@ TAIL = 0.2  # of the time: its mean is where a training has come to
 HEAD = 0.1
 SMOOTHED = 0.1  # of the losses of a curve are in its running mean
 LEAST = math.log(1.03)  # a difference within this is not claimed: the steps of a large batch are coarse
+ENDED = 0.9  # of the plain training's time: it was over by itself
 LEARNED = 3.0  # standard errors of the tail: less is no learning
 
 
@@ -55,6 +56,7 @@ class _Race(Struct, frozen=True, kw_only=True):
     changed_s: float
     goal: float
     reached: bool
+    ended_before: bool  # a script that counts epochs has fewer steps of a larger batch
 
 
 def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
@@ -71,7 +73,7 @@ def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
     races = [_race(plain, changed) for plain, changed in pairs]
     logs = [math.log(race.plain_s / race.changed_s) for race in races]
     reach = T95[min(len(logs) - 1, max(T95))] * stdev(logs) / math.sqrt(len(logs))
-    verdict, code = _verdict(mean(logs) - reach, mean(logs) + reach, sum(not race.reached for race in races), len(races))
+    verdict, code = _verdict(mean(logs) - reach, mean(logs) + reach, races)
     return TimeToLoss(
         verdict=verdict,
         code=code,
@@ -86,9 +88,10 @@ def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
     )
 
 
-def _verdict(low: float, high: float, missed: int, races: int) -> tuple[Learned, str]:
-    if missed == races:
-        return Learned.SLOWER, "never-there"
+def _verdict(low: float, high: float, races: Sequence[_Race]) -> tuple[Learned, str]:
+    missed = sum(not race.reached for race in races)
+    if missed == len(races):
+        return Learned.SLOWER, "fewer-steps" if all(race.ended_before for race in races) else "never-there"
     if low > LEAST and not missed:
         return Learned.FASTER, "sooner-there"
     if high < -LEAST:
@@ -109,9 +112,10 @@ def _race(plain: LossCurve, changed: LossCurve) -> _Race:
     changed_s = _first(changed, goal)
     return _Race(
         plain_s=plain.seconds[-1] if plain_s is None else plain_s,
-        changed_s=changed.seconds[-1] if changed_s is None else changed_s,
+        changed_s=max(changed.seconds[-1], plain.seconds[-1]) if changed_s is None else changed_s,
         goal=goal,
         reached=changed_s is not None,
+        ended_before=changed.seconds[-1] < ENDED * plain.seconds[-1],
     )
 
 
