@@ -21,6 +21,8 @@ SENTENCES = {
     "you asked for {steps_planned:,}: dropped",
     "no-longer-earns": "{knob} {value}: {first_gain:+.0f} % when first tried, {gain:+.1f} % in the whole: dropped",
     "whole-not-faster": "{knob} {value}: the whole is not faster than the plain script ({gain:+.1f} %): dropped",
+    "batch-holds": "batch {batch}: holds through an epoch's end, kept",
+    "batch-dies": "batch {batch}: runs out of memory in the real loop, as all larger ones",
     "batch-no-larger": "batch {batch}: nothing larger is safe, kept as it is",
     "batch-not-faster": "batch {batch}: {gain:+.1f} % samples/s, dropped",
     "better-value": "{knob} {value}: {other} is better by another {gain:.0f} %",

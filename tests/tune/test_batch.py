@@ -313,3 +313,18 @@ def test_where_the_fastest_learns_no_sooner_a_quarter_of_it_has_its_turn():
     assert size <= fastest // 4
     assert end.batch.proved.size == size
     assert len([s for s in segments if s.curve]) == 12
+
+
+@pytest.mark.parametrize("goal", [BatchGoal.FIT, BatchGoal.GROW])
+def test_behind_the_wall_of_the_input_a_batch_is_found_all_the_same(goal):
+    """Where it was asked for by name, or the script does not start without it; a faster one would only wait longer."""
+    for too_large in (None, 64):
+        wanted = plan(
+            budget_s=200.0, worker_cap=2, batch=goal, batch_size=32, memory_limit=int(6e9), batch_limit=63 if too_large else 999,
+            batch_too_large=too_large,
+        )  # fmt: skip
+        end, _, _ = search(Machine(prepare=200, cores=2), wanted)
+        assert end.code == "input-is-the-wall"
+        assert ("batch_size" in end.profile) == (goal is BatchGoal.FIT or too_large is not None)
+        if "batch_size" in end.profile:
+            assert end.batch.proved.size == int(end.profile["batch_size"])

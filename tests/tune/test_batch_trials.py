@@ -242,7 +242,7 @@ def test_a_batch_too_large_for_the_card_begins_at_a_smaller_one(validation, smal
     assert "At 64 it does not" in ended.stderr
     end = json.loads(ended.stdout)
     story = end["batch"]
-    assert story["own"] == 64
+    assert (story["own"], story["begun"]) == (128, 64)
     assert smallest <= story["size"] <= largest, ended.stderr
     assert end["profile"] == {"batch_size": str(story["size"])}
     assert story["proved"]["size"] == story["size"]
@@ -251,6 +251,36 @@ def test_a_batch_too_large_for_the_card_begins_at_a_smaller_one(validation, smal
     assert story["command"][-4:] == ["--batch-size", str(story["size"]), "--lr", story["arguments"]["--lr"]]
     begun = flatout("run", "--json", path, "--epochs", "2", timeout=100)
     assert begun.returncode == 0, begun.stderr
+
+
+def test_nothing_fits_and_what_is_not_known_is_said(flatout, script):
+    """Down to one sample; and a learning rate that is to follow a batch that nobody knows."""
+    ended = flatout("tune", "--batch", "fit", "--budget", "20s", script(TRAIN.replace("CARD = 100", "CARD = 0")), timeout=200)
+    assert ended.returncode == 1
+    assert "Not even a batch of 1 fits" in ended.stderr
+    unknown = script(TRAIN.replace("default=16", "").replace("args.batch_size,", "args.batch_size or 128,"), "unknown.py")
+    ended = flatout("tune", "--batch", "fit", "--lr-rule", "linear", "--budget", "20s", unknown, timeout=100)
+    assert ended.returncode == 2
+    assert "--batch-size was found, but not the batch size" in ended.stderr
+
+
+@pytest.mark.thorough
+@pytest.mark.alone
+@pytest.mark.parametrize(("own", "validation", "kept"), [(60, "2 * args.batch_size", range(30, 51)), (128, "200", None)])
+def test_what_dies_at_the_end_of_an_epoch_is_not_written(own, validation, kept, flatout, script):
+    """A script's own batch that its validation cannot have; and one of which nothing holds."""
+    path = script(TRAIN.replace("default=16", f"default={own}").replace("2 * args.batch_size", validation))
+    ended = flatout(
+        "tune", "--batch", "fit", "--only", "batch_size", "--no-parity", "--budget", "45s", "--json", path, timeout=280
+    )
+    end = json.loads(ended.stdout)
+    assert end["batch"]["died"], ended.stderr
+    if kept is None:
+        assert (ended.returncode, end["ending"], end["profile"]) == (1, "no-batch-holds", {})
+    else:
+        assert ended.returncode == 0, ended.stderr
+        assert int(end["profile"]["batch_size"]) in kept
+        assert end["batch"]["proved"]["size"] == end["batch"]["size"]
 
 
 @pytest.mark.thorough

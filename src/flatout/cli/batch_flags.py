@@ -121,7 +121,7 @@ def _in_configuration(wish: Wanted, words: list[str], keys: Keys) -> bool:
     return True
 
 
-def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any], too_large: bool) -> dict[str, Any]:
+def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any], too_large: int | None) -> dict[str, Any]:
     from flatout.tune.batch_line import batch_line
 
     if wish is None:
@@ -136,7 +136,7 @@ def with_command(end: Finished, line: Sequence[str]) -> Finished:
 
     story = end.batch
     if story is None or "batch_size" not in end.profile:
-        return end if story is None else replace(end, batch=replace(story, size=story.own, arguments={}))
+        return end if story is None else replace(end, batch=replace(story, size=story.begun or story.own, arguments={}))
     words = list(line)
     for flag, value in story.arguments.items():
         words = put(words, Argument(flag=flag, names=(flag,), value=None), value)
@@ -145,10 +145,8 @@ def with_command(end: Finished, line: Sequence[str]) -> Finished:
 
 def sentences(story: BatchStory | None, words: Words) -> list[str]:
     """What was found about the batch, each figure with its limit."""
-    if story is None or (story.size == story.own and not story.command):
+    if story is None or (story.size == (story.begun or story.own) and not story.command):
         return []
-    if story.size == story.own:  # where the script's own does not fit
-        return [words("tune.batch-command", command=shlex.join(story.command[1:]))]
     said = [_limits(story, words)] if story.proved is not None else []
     if story.rate_after:
         names = {"flag": story.rate_flag, "before": story.rate_before, "after": story.rate_after}

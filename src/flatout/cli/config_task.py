@@ -198,7 +198,8 @@ class ConfigTask:
                 ignored = config_measure.unread(seen, applied.changes)
                 if not ignored:
                     workers = {"old": int(ready.get("workers") or 0), "new": int(seen.get("workers") or 0)}
-                    old = arm_of(self.source)
+                    begun = end.batch.begun if end.batch is not None else None
+                    old = arm_of(self._sizes.get(begun or 0, self.source))  # at its own batch the script may not start
                     found = config_measure.verify(old, new, workers, end.noise, self._told)
                     found.unread = unread
                     if _may_be_written(found) and not self.asked["no_parity"] and _rounds_differently(applied):

@@ -6,61 +6,77 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flatout.base.errors import UsageError
-from flatout.base.records import Missing, replace
+from flatout.base.records import Missing, Struct, replace
 from flatout.cli.batch_flags import Wanted
 
 if TYPE_CHECKING:
     from flatout.tune.batch_line import BatchLine
-    from flatout.tune.model import Finished
+    from flatout.tune.model import Finished, Plan
     from flatout.tune.trials import Trials
 
 UNKNOWN_OWN = 32  # taken for the own size of a script that does not say it
-STEPS = (2, 4)  # the first and all others: what a start costs is more than the doublings on the way back
+FIRST, FURTHER = 2, 4  # what a start costs is more than the doublings on the way back
+
+
+class Smaller(Struct, frozen=True):
+    size: int  # with which it starts
+    own: int  # with which it does not; 0 where it does not say it
 
 
 def look(
     trials: Trials, line: list[str], wish: Wanted | None, resumed: Path | None
-) -> tuple[dict[str, Any] | None, int | None]:
+) -> tuple[dict[str, Any] | None, Smaller | None]:
     """What the first child says of the script's parts, and the batch that it was started with where that is not its own."""
-    from flatout.tune.first_look import OUT_OF_MEMORY
+    from flatout.tune.first_look import NOTHING_FITS, OUT_OF_MEMORY, NothingToTry
 
     ready = trials.look()
-    own = _own_line(wish, resumed) if wish is not None else None
-    if wish is None or own is None:
+    plan = _plan_of(resumed)
+    planned = plan.batch_line if plan is not None else None
+    if ready is not None or trials.nothing.code != OUT_OF_MEMORY or (wish is None and planned is None):
         return ready, None
-    for size in _smaller(own, resumed):
-        if ready is not None or trials.nothing.code != OUT_OF_MEMORY:
-            break
+    own = planned or _own_line(wish)
+    said = trials.nothing.details
+    smallest = own.own
+    for size in _smaller(own, trials, plan):
         trials.begin_with(_command(trials, own, line, size))
         ready = trials.look()
         if ready is not None:
-            _begin_at(wish, own, size)
-            return ready, size
-    return ready, None
+            return ready, _begun(wish, own, size, plan)
+        smallest = size
+    if trials.nothing.code == OUT_OF_MEMORY:
+        trials.nothing = NothingToTry(NOTHING_FITS, {**said, "batch": smallest})
+    else:
+        other = trials.nothing.details.get("said", trials.nothing.code)
+        trials.nothing = NothingToTry("fails-smaller", {**said, "batch": smallest, "other": other})
+    return None, None
 
 
-def _own_line(wish: Wanted, resumed: Path | None) -> BatchLine | None:
-    """None where the learning rate is to follow a batch that nobody knows."""
-    from flatout.tune.batch_line import RateRule, batch_line
+def _plan_of(resumed: Path | None) -> Plan | None:
     from flatout.tune.session import resumable
 
-    if resumed is not None:
-        return resumable(resumed, None).plan.batch_line
-    guess = UNKNOWN_OWN if wish.rule is RateRule.KEEP else None
-    try:
-        return batch_line(wish.batch, wish.rate, wish.rule, guess)
-    except UsageError:
-        return None
+    return resumable(resumed, None).plan if resumed is not None else None
 
 
-def _smaller(line: BatchLine, resumed: Path | None) -> Iterator[int]:
-    if resumed is not None:
+def _own_line(wish: Wanted | None) -> BatchLine:
+    """What is not known is said, unless nothing depends on it."""
+    from flatout.tune.batch_line import RateRule, batch_line
+
+    assert wish is not None
+    return batch_line(wish.batch, wish.rate, wish.rule, UNKNOWN_OWN if wish.rule is RateRule.KEEP else None)
+
+
+def _smaller(line: BatchLine, trials: Trials, plan: Plan | None) -> Iterator[int]:
+    """A size that fails in another way may be none that the script takes: then a power of two."""
+    from flatout.tune.first_look import OUT_OF_MEMORY
+
+    if plan is not None:
         yield line.own  # there the search began
         return
-    size, (step, further) = line.own, STEPS
+    size, step = line.own, FIRST
     while size > 1:
-        size, step = max(1, size // step), further
+        power = 1 << (size.bit_length() - 1)
+        odd = step == FURTHER and trials.nothing.code != OUT_OF_MEMORY and power < size
+        size, step = power if odd else max(1, size // step), FURTHER
         yield size
 
 
@@ -72,25 +88,49 @@ def _command(trials: Trials, own: BatchLine, line: list[str], size: int) -> list
     return own.command(line, size)
 
 
-def _begin_at(wish: Wanted, own: BatchLine, size: int) -> None:
+def _begun(wish: Wanted | None, own: BatchLine, size: int, plan: Plan | None) -> Smaller:
     """As if the user had said so: the learning rate of this size is the one that others follow from."""
+    if plan is not None:
+        return Smaller(size, plan.batch_too_large or 0)
+    assert wish is not None
+    told = own.argument.value is not None
     if not isinstance(wish.batch, Missing):
         wish.batch = replace(wish.batch, value=str(size))
     rate = own.rate_at(size)
     if rate is not None and not isinstance(wish.rate, Missing):
         wish.rate = replace(wish.rate, value=rate)
+    return Smaller(size, own.own if told else 0)
 
 
-def kept(end: Finished, line: BatchLine | None, size: int | None) -> Finished:
-    """With the batch at which the search began, where it found no other: at its own the script does not even start."""
-    from flatout.tune.model import Ending
+def kept(end: Finished, plan: Plan | None, begun: Smaller | None) -> Finished:
+    """With the batch at which the search began, where there was no time to prove one: at its own the script does not start.
+    Not where that is known to run out of memory as well."""
+    from flatout.tune.model import BatchStory, Ending
 
-    if line is None or size is None or end.batch is None or "batch_size" in end.profile:
-        return end
     nothing = end.ending in (Ending.FLAT_OUT, Ending.NOTHING_SHOWN)
+    if begun is None or plan is None or plan.batch_line is None or not (nothing or end.ending is Ending.TUNED):
+        return end
+    story, line, size = end.batch, plan.batch_line, begun.size
+    if story is None:
+        own = begun.own or size
+        story = BatchStory(
+            goal=plan.batch, own=own, size=size, begun=size, memory_limit=plan.memory_limit, headroom=plan.headroom, probes=[]
+        )
+    if "batch_size" in end.profile:
+        return end
+    if size in story.died:
+        return replace(end, ending=Ending.NONE_HOLDS, profile={}, batch=story)
+    story = replace(
+        story,
+        size=size,
+        road=line.road.value,
+        flag=line.argument.flag,
+        rate_rule=line.rule.value,
+        rate_flag=line.rate.flag if line.rate is not None else "",
+        rate_before=(line.rate_at(begun.own) if begun.own else line.rate_at(size)) or "",
+        rate_after=line.rate_at(size) or "",
+        arguments=line.arguments(size),
+    )
     return replace(
-        end,
-        ending=Ending.SMALLER if nothing else end.ending,
-        profile={**end.profile, "batch_size": str(size)},
-        batch=replace(end.batch, size=size, arguments=line.arguments(size)),
+        end, ending=Ending.SMALLER if nothing else end.ending, profile={**end.profile, "batch_size": str(size)}, batch=story
     )

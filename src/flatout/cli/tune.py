@@ -25,8 +25,9 @@ from flatout.knobs.model import Numerics
 from flatout.launch import folder, interpreter, target
 
 if TYPE_CHECKING:
+    from flatout.cli.smaller_start import Smaller
     from flatout.tune.journal import About
-    from flatout.tune.model import Decision, Finished, Progress
+    from flatout.tune.model import Decision, Finished, Plan, Progress
     from flatout.tune.trials import Trials
 
 BUDGET = "90s"
@@ -195,7 +196,6 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
 
 def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
     from flatout.report import tune as report
-    from flatout.tune import plan as planning
     from flatout.tune.session import Session
 
     began = SystemClock().monotonic()
@@ -204,20 +204,14 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     # Starting the script is part of the search; but a slow start must not take all of its time.
     wanted, looked = limits["budget_s"], SystemClock().monotonic() - began
     limits["budget_s"] = max(wanted / 2, MARGIN * wanted - looked)
-    limits["looked_s"] = looked
+    limits["looked_s"] = trials.start_s  # the last one alone: it is the price of another
     if ready is None:
         log = str(place / "trials.log")
         screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))
         return 1
     if smaller is not None:
-        screen.say(screen.words("tune.smaller-start", size=smaller))
-    plan = (
-        None
-        if asked["resume"]
-        else planning.make(
-            ready, _cores(), **limits, **batch_flags.for_the_plan(asked["batch_wanted"], ready, smaller is not None)
-        )
-    )
+        screen.say(screen.words("tune.smaller-start", size=smaller.size))
+    plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
     if plan is not None and asked["dry_run"]:
         for offer in plan.offers:
             screen.say(f"  {offer.knob}: {', '.join(offer.values) or '…'} ({offer.numerics})")
@@ -225,7 +219,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
             screen.say(screen.words("tune.resumed", count=session.resumed))
-        end = smaller_start.kept(session.run(trials, screen.watch), trials.batch, smaller)
+        end = smaller_start.kept(session.run(trials, screen.watch), session.plan, smaller)
     trials.stop()
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
@@ -233,6 +227,13 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1))
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
     return concluded
+
+
+def _plan(ready: dict[str, Any], limits: dict[str, Any], asked: dict[str, Any], smaller: Smaller | None) -> Plan:
+    from flatout.tune import plan as planning
+
+    batch = batch_flags.for_the_plan(asked["batch_wanted"], ready, smaller.own if smaller is not None else None)
+    return planning.make(ready, _cores(), **limits, **batch)
 
 
 def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finished:
@@ -275,7 +276,7 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
     screen.say(screen.words("tune.record", path=str(place / "tune.json")))
     if asked["as_json"]:
         sys.stdout.write(json.dumps(outcome.answer(end), indent=2) + "\n")
-    return 1 if end.ending in ("baseline-fails", "too-short") else 0
+    return 1 if end.ending in ("baseline-fails", "too-short", "no-batch-holds") else 0
 
 
 def _show_edits(end: Finished, ready: dict[str, Any], line: list[str], screen: Screen) -> None:

@@ -83,7 +83,7 @@ def _outcome(end: Finished, words: Words, log: str) -> str:
         speedup=ratio(end.speedup),
         lower=ratio(end.lower),
         upper=ratio(end.upper),
-        batch=end.batch.size if end.batch is not None else 0,
+        batch=min(end.batch.died, default=end.batch.size) if end.batch is not None else 0,
         code=end.params.get("status", end.code),
         log=log,
     )

@@ -82,7 +82,7 @@ def batch_size(course: Course) -> Steps[None]:
     if probes:
         _tell(course, policy, probes)
         yield from _take(course, offer, policy, probes)
-        if plan.batch_too_large and "batch_size" not in course.whole:
+        if "batch_size" not in course.whole and (plan.batch_too_large is not None or course.died):
             yield from _take_the_first(course, offer, policy, probes)
     if before is not None and kept is not None and course.whole.get("batch_size") == kept:
         course.batch = before  # asked again after other knobs, with the same answer: its proof is the first one's
@@ -91,14 +91,21 @@ def batch_size(course: Course) -> Steps[None]:
 
 def _tell(course: Course, policy: BatchPolicy, probes: list[BatchProbe], **proved: BatchProbe | bool) -> None:
     """For the record: what is kept is written last, when the search has ended."""
-    own = course.plan.batch_size or policy.start
+    plan = course.plan
+    own = plan.batch_too_large or plan.batch_size or policy.start
+    known = {(probe.size, probe.hot) for probe in probes}
+    earlier = (
+        [probe for probe in course.batch.probes if (probe.size, probe.hot) not in known] if course.batch and probes else []
+    )
     course.batch = BatchStory(
         goal=policy.goal,
         own=own,
         size=int(course.whole.get("batch_size", own)),
+        begun=plan.batch_size if plan.batch_too_large is not None else None,
+        died=list(course.died),
         memory_limit=policy.memory_limit,
         headroom=policy.headroom,
-        probes=list(probes),
+        probes=[*earlier, *probes],
         **proved,  # type: ignore[arg-type]
     )
 
@@ -218,19 +225,24 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
         return
     found = compared[proved.size].comparison
     assert found is not None
-    yield from _learns_too(course, offer, str(proved.size), (found, course.compute_mode))
+    yield from _learns_too(course, offer, str(proved.size), (found, course.compute_mode), again)
     smaller = [probe for probe in probes if probe.size <= proved.size // LESS]
     if "batch_size" not in course.whole and not again and smaller and room_s(course) > proof_s(course, 0.0):
         yield from _take(course, offer, policy, smaller, again=True)
 
 
 def _take_the_first(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[None]:
-    """Where nothing larger holds and the script's own is too large: what it was started with, or less, is proved as well."""
-    down = replace(policy, start=0, largest=policy.start)
+    """Where nothing larger holds, because the script's own is too large, or what was larger died at an epoch's end: what it was
+    started with is proved as well, and less where even that dies."""
+    down = replace(policy, start=0, largest=policy.start, goal=BatchGoal.FIT)
     small = [probe for probe in probes if probe.size <= policy.start]
     proved = (yield from _prove(course, offer, down, small)) if chosen(small, down) is not None else None
-    if proved is not None:
-        _fits(course, offer, down, small, proved)
+    if proved is None and course.died:
+        course.decide(offer, str(min(course.died)), "batch-dies", {"batch": min(course.died)})
+    elif proved is not None and (proved.size < policy.start or course.plan.batch_too_large is not None):
+        course.decisions.pop(("batch_size", str(policy.start)), None)
+        course.decide(offer, str(proved.size), "batch-holds", {"batch": proved.size})
+        _keep(course, str(proved.size))
 
 
 def _fits(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe], proved: BatchProbe) -> None:
@@ -274,14 +286,16 @@ def _is_faster(course: Course, offer: Offer, size: int, compared: dict[int, Tria
     return False
 
 
-def _learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison, Mode]) -> Steps[None]:
-    """More samples a second are no faster training: that one is asked for by the time to the same loss."""
+def _learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison, Mode], again: bool) -> Steps[None]:
+    """More samples a second are no faster training: that one is asked for by the time to the same loss. After one refusal what
+    is not shown and rather slower is not kept."""
     gain = percent(seen[0].ratio)
     learned = yield from race(course, {**course.whole, "batch_size": value})
     if course.batch is not None:
         course.batch = replace(course.batch, time_to_loss=learned)
     told: Params = {"batch": int(value), "gain": gain}
-    if learned.verdict is Learned.SLOWER:
+    doubtful = again and learned.verdict is Learned.UNKNOWN and (learned.ratio or 0.0) < 1
+    if learned.verdict is Learned.SLOWER or doubtful:
         course.decide(offer, value, "batch-learns-slower", {**told, "why": learned.code, **_times(learned)}, seen)
         return
     if learned.verdict is Learned.FASTER:
@@ -343,6 +357,7 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
         else:
             probes = [*probes, probe]
             died.append(size)
+            course.died.append(size)
             size = smaller_size(probe, policy, slope, len(died)) if held_up is None else None
     else:
         size = None

@@ -110,6 +110,7 @@ class Course:
         self.asked = 0
         self.spent_s = 0.0
         self.raced_s = 0.0  # beside the budget
+        self.died: list[int] = []  # batches, in the real loop
         self._child: Values | None = None  # restart knobs of the living child
         self._prices = Prices()
         self._scale = 1.0

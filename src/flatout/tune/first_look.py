@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from flatout.launch.trial import TrialChild
 
 OUT_OF_MEMORY = "out-of-memory"
+NOTHING_FITS = "nothing-fits"
 
 
 class NothingToTry(NamedTuple):

@@ -19,7 +19,7 @@ from flatout.tune.compute import (
 )
 from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
 from flatout.tune.ladder import SPARE, by_supply, climb, one_rung
-from flatout.tune.model import Decision, Mode, Offer, Params, Verdict
+from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Verdict
 from flatout.tune.schedule import Shape, segments_for, workers_of
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
@@ -156,8 +156,8 @@ def input_is_the_wall(course: Course) -> bool:
 def skip_behind_the_wall(course: Course) -> None:
     ceilings = course.ceilings
     for offer in course.offers():
-        if is_compute(offer):
-            for value in offer.values:
+        if is_compute(offer) or (offer.knob == "batch_size" and course.plan.batch is BatchGoal.GROW):
+            for value in offer.values or [str(course.plan.batch_size)]:
                 figures: Params = {"supply": _told(ceilings.real), "demand": _told(ceilings.with_copy)}
                 course.decide(offer, value, "input-is-the-wall", figures)
 

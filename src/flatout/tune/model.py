@@ -194,7 +194,7 @@ class Plan(Record):
     batch: BatchGoal = BatchGoal.KEEP
     batch_size: int | None = None  # the script's own; None where it cannot be set
     batch_line: BatchLine | None = None  # how it is set
-    batch_too_large: bool = False  # the script's own runs out of memory: `batch_size` is a smaller one, with which it starts
+    batch_too_large: int | None = None  # the script's own, out of memory (0: it does not say); `batch_size` is one that starts
     batch_limit: int = 65536
     memory_limit: int | None = None  # bytes of the device that a training may use
     headroom: float = 0.08  # of the limit; more on Windows, which spills instead of failing
@@ -209,6 +209,7 @@ class Ending(StrEnum):
     FLAT_OUT = "already-flat-out"  # everything was judged and nothing helps
     NOTHING_SHOWN = "nothing-shown"  # nothing was kept, but not everything could be judged
     SMALLER = "smaller-batch"  # nothing was shown beyond the batch at which a script that is too large for the card begins
+    NONE_HOLDS = "no-batch-holds"  # of such a script, down to where it began
     BASELINE_FAILS = "baseline-fails"  # the plain script does not get through a segment
     TOO_SHORT = "too-short"  # it ends before anything can be timed
 
@@ -251,6 +252,8 @@ class BatchStory(Struct, frozen=True, kw_only=True):
     goal: BatchGoal
     own: int
     size: int  # as kept: `own` where nothing else was
+    begun: int | None = None  # with this one, because the script's own runs out of memory
+    died: list[int] = field(default_factory=list)  # in the real loop, or took more than they may
     memory_limit: int | None
     headroom: float
     probes: list[BatchProbe]

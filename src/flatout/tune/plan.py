@@ -81,7 +81,7 @@ def make(
         batch=batch,
         batch_size=own,
         batch_line=batch_line,
-        batch_limit=_batch_limit(ready, own),
+        batch_limit=_batch_limit(ready, own, limits.get("batch_too_large")),
         memory_limit=ready.get("memory_limit"),
         headroom=_headroom(bool(ready.get("memory_capped"))),
         timed_s=0.5,
@@ -119,8 +119,10 @@ def _headroom(capped: bool) -> float:
     return HEADROOM_WINDOWS if sys.platform == "win32" else HEADROOM
 
 
-def _batch_limit(ready: Mapping[str, Any], own: int | None) -> int:
+def _batch_limit(ready: Mapping[str, Any], own: int | None, too_large: int | None) -> int:
     """In the units of the script's argument, which may count per device."""
+    if too_large:
+        return min(too_large - 1, _batch_limit(ready, own, None))
     samples, loader = ready.get("samples") or 0, ready.get("batch_size") or 0
     if not samples or not loader:
         return MOST_BATCH

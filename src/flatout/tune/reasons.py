@@ -16,6 +16,8 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "still-earns": (Verdict.KEPT, frozenset({"gain", "margin", "first_gain"})),
     "batch-fits": (Verdict.KEPT, frozenset({"batch", "largest", "peak", "limit"})),
     "batch-fits-so-far": (Verdict.KEPT, frozenset({"batch", "largest", "peak", "limit"})),
+    "batch-holds": (Verdict.KEPT, frozenset({"batch"})),
+    "batch-dies": (Verdict.FAILED, frozenset({"batch"})),
     "batch-ran": (Verdict.KEPT, frozenset({"batch", "largest"})),
     "batch-faster": (Verdict.KEPT, frozenset({"batch", "gain", "why"})),
     "batch-learns-faster": (Verdict.KEPT, frozenset({"batch", "gain", "times"})),

@@ -11,6 +11,7 @@ from flatout.base.errors import RecordError
 from flatout.base.records import Missing, replace
 from flatout.measure.statistics import Answer, Comparison
 from flatout.tune.baseline import baseline, look
+from flatout.tune.batch_line import BatchLine
 from flatout.tune.batch_search import batch_size
 from flatout.tune.compute import compute_knobs, partners
 from flatout.tune.course import Course, StandingBrokenError, Steps, TooShortError
@@ -125,10 +126,7 @@ def _improve(course: Course) -> Steps[None]:
         yield from workers_first(course)
         course.wall = input_is_the_wall(course)
         if course.wall:
-            skip_behind_the_wall(course)
-            course.demand_may_grow = False
-            yield from _match_input(course)
-            yield from drop_each_once(course)
+            yield from _behind_the_wall(course)
             return
         course.input_matched = False
     yield from aid_compute(course)
@@ -146,6 +144,16 @@ def _improve(course: Course) -> Steps[None]:
         yield from _match_input(course)
     yield from drop_each_once(course)
     yield from workers_at_last(course)
+
+
+def _behind_the_wall(course: Course) -> Steps[None]:
+    """Nothing makes it faster but the input side; a batch that was asked for, or without which it does not start, is found."""
+    if course.plan.batch is BatchGoal.FIT or course.plan.batch_too_large is not None:
+        yield from batch_size(course)
+    skip_behind_the_wall(course)
+    course.demand_may_grow = False
+    yield from _match_input(course)
+    yield from drop_each_once(course)
 
 
 def _match_input(course: Course) -> Steps[None]:
@@ -174,7 +182,7 @@ def _asked_for(course: Course, found: Comparison | None) -> bool:
     """A batch that was asked for stays: the largest whatever its speed, the fastest unless the figures deny it."""
     if "batch_size" not in course.whole:
         return False
-    wanted = course.plan.batch is BatchGoal.FIT or course.plan.batch_too_large
+    wanted = course.plan.batch is BatchGoal.FIT or course.plan.batch_too_large is not None or bool(course.died)
     return wanted or found is None or found.answer is Answer.UNKNOWN
 
 
@@ -221,9 +229,10 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
 def _batch(course: Course, tuned: bool) -> BatchStory | None:
     if course.batch is None:
         return None
+    course.batch = replace(course.batch, died=list(course.died))
     value = course.whole.get("batch_size") if tuned else None
     if value is None:
-        return replace(course.batch, size=course.batch.own)
+        return replace(course.batch, size=course.batch.begun or course.batch.own)
     size, line = int(value), course.plan.batch_line
     if line is None:
         return replace(course.batch, size=size)
@@ -235,10 +244,17 @@ def _batch(course: Course, tuned: bool) -> BatchStory | None:
         flag=line.argument.flag,
         rate_rule=line.rule.value,
         rate_flag=line.rate.flag if line.rate is not None else "",
-        rate_before=(line.rate.value or "") if line.rate is not None else "",
+        rate_before=_rate_before(course.plan, line),
         rate_after=rate or "",
         arguments=line.arguments(size),
     )
+
+
+def _rate_before(plan: Plan, line: BatchLine) -> str:
+    """The script's own, also where it was started with another."""
+    if line.rate is None:
+        return ""
+    return (line.rate_at(plan.batch_too_large) if plan.batch_too_large else line.rate.value) or ""
 
 
 def _mean(values: Sequence[float], none: str = "not-measured") -> float | Missing:

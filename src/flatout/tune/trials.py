@@ -67,7 +67,7 @@ class Trials:
         self._furthest = 0  # steps that a child came to whose epochs ended as ever …
         self._furthest_endless = 0  # … or did not
         self._answered = 0  # steps of the living child, in what it answered
-        self._start_s = 0.0  # of the first child, until its parts were known
+        self.start_s = 0.0  # of the first child, until its parts were known
         self._slowest_s = 0.0
         self._endless = True  # epochs do not end, unless a segment is about that
         self._lasting = Lasting(command)
@@ -122,7 +122,7 @@ class Trials:
             self.nothing = reason(child, ended, self.ready, refused)
             self._died(child)
             self.ready = {}
-        self._start_s = self._clock.monotonic() - began
+        self.start_s = self._clock.monotonic() - began
         return self.ready or None
 
     def carry_out(self, segment: Segment) -> SegmentResult:
@@ -216,7 +216,7 @@ class Trials:
         longest = segment.give_up_s or LONGEST_S
         if is_building(segment):
             return longest
-        return min(longest, PATIENCE_S + 10 * self._start_s + 20 * self._slowest_s)
+        return min(longest, PATIENCE_S + 10 * self.start_s + 20 * self._slowest_s)
 
     def _given_up(self, segment: Segment, began: float) -> bool:
         return segment.give_up_s is not None and self._clock.monotonic() - began >= segment.give_up_s
