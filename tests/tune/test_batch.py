@@ -320,7 +320,7 @@ def test_behind_the_wall_of_the_input_a_batch_is_found_all_the_same(goal):
     """Where it was asked for by name, or the script does not start without it; a faster one would only wait longer."""
     for too_large in (None, 64):
         wanted = plan(
-            budget_s=200.0, worker_cap=2, batch=goal, batch_size=32, memory_limit=int(6e9), batch_limit=63 if too_large else 999,
+            budget_s=200.0, worker_cap=2, batch=goal, batch_size=32, memory_limit=int(6e9), batch_limit=(too_large or 999) - 1,
             batch_too_large=too_large,
         )  # fmt: skip
         end, _, _ = search(Machine(prepare=200, cores=2), wanted)
