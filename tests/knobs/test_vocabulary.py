@@ -34,6 +34,10 @@ FRONT = {
     "no-time-to-race",
     "too-noisy",
     "nothing-learned",
+    "later-there",
+    "never-there",
+    "fewer-steps",
+    "not-finite",
 }
 
 

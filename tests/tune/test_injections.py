@@ -71,10 +71,10 @@ def segment(**knobs):
 
 def test_busy_is_not_getting_on_but_what_is_slow_is_waited_for():
     trials = Trials.__new__(Trials)
-    trials._start_s, trials._slowest_s = 3.0, 1.0
+    trials.start_s, trials._slowest_s = 3.0, 1.0
     assert trials._patience_s(segment(workers="4")) == 110.0
     assert trials._patience_s(segment(compile="default")) == LONGEST_S
-    trials._start_s, trials._slowest_s = 60.0, 0.0  # three steps of twenty seconds, and nothing measured yet
+    trials.start_s, trials._slowest_s = 60.0, 0.0  # three steps of twenty seconds, and nothing measured yet
     assert trials._patience_s(segment()) == LONGEST_S
 
 
