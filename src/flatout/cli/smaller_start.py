@@ -11,7 +11,7 @@ from flatout.cli.batch_flags import Wanted
 
 if TYPE_CHECKING:
     from flatout.tune.batch_line import BatchLine
-    from flatout.tune.model import Finished, Plan
+    from flatout.tune.model import Plan
     from flatout.tune.trials import Trials
 
 UNKNOWN_OWN = 32  # taken for the own size of a script that does not say it
@@ -100,37 +100,3 @@ def _begun(wish: Wanted | None, own: BatchLine, size: int, plan: Plan | None) ->
     if rate is not None and not isinstance(wish.rate, Missing):
         wish.rate = replace(wish.rate, value=rate)
     return Smaller(size, own.own if told else 0)
-
-
-def kept(end: Finished, plan: Plan | None, begun: Smaller | None) -> Finished:
-    """With the batch at which the search began, where there was no time to prove one: at its own the script does not start.
-    Not where that is known to run out of memory as well."""
-    from flatout.tune.model import BatchStory, Ending
-
-    nothing = end.ending in (Ending.FLAT_OUT, Ending.NOTHING_SHOWN)
-    if begun is None or plan is None or plan.batch_line is None or not (nothing or end.ending is Ending.TUNED):
-        return end
-    story, line, size = end.batch, plan.batch_line, begun.size
-    if story is None:
-        own = begun.own or size
-        story = BatchStory(
-            goal=plan.batch, own=own, size=size, begun=size, memory_limit=plan.memory_limit, headroom=plan.headroom, probes=[]
-        )
-    if "batch_size" in end.profile:
-        return end
-    if size in story.died:
-        return replace(end, ending=Ending.NONE_HOLDS, profile={}, batch=story)
-    story = replace(
-        story,
-        size=size,
-        road=line.road.value,
-        flag=line.argument.flag,
-        rate_rule=line.rule.value,
-        rate_flag=line.rate.flag if line.rate is not None else "",
-        rate_before=(line.rate_at(begun.own) if begun.own else line.rate_at(size)) or "",
-        rate_after=line.rate_at(size) or "",
-        arguments=line.arguments(size),
-    )
-    return replace(
-        end, ending=Ending.SMALLER if nothing else end.ending, profile={**end.profile, "batch_size": str(size)}, batch=story
-    )

@@ -219,7 +219,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
             screen.say(screen.words("tune.resumed", count=session.resumed))
-        end = smaller_start.kept(session.run(trials, screen.watch), session.plan, smaller)
+        end = session.run(trials, screen.watch)
     trials.stop()
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:

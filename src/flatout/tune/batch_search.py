@@ -102,7 +102,6 @@ def _tell(course: Course, policy: BatchPolicy, probes: list[BatchProbe], **prove
         own=own,
         size=int(course.whole.get("batch_size", own)),
         begun=plan.batch_size if plan.batch_too_large is not None else None,
-        died=list(course.died),
         memory_limit=policy.memory_limit,
         headroom=policy.headroom,
         probes=[*earlier, *probes],

@@ -45,7 +45,6 @@ AGAIN = 0.5  # of the first look, which reads torch from the disk: what a start 
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
-PATIENCE, PATIENCE_S = 3.0, 20.0  # with a child that tells its losses
 SHORT = 0.9  # of the lower ceiling
 HURRY_S = 150.0  # a budget below this is for what gives most
 
@@ -158,7 +157,7 @@ class Course:
         finally:
             self._scale = scale
 
-    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int) -> Steps[LossCurve | None]:
+    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int, give_up_s: float) -> Steps[LossCurve | None]:
         """The losses of a short training in a child of its own."""
         self.asked += 1
         result = yield Segment(
@@ -173,7 +172,7 @@ class Course:
             trying=list(self.trying),
             curve=True,
             seed=seed,
-            give_up_s=seconds + PATIENCE * (self.start_s + self.standing_build_s) + PATIENCE_S,
+            give_up_s=give_up_s,
         )
         self._child = None
         self.raced_s += result.took_s

@@ -17,6 +17,7 @@ SHARE = 1 / 12  # of the budget, for each of the curves
 MOST_S, MOST = 100.0, 0.5  # for all of them and their children: so long, or this share of a longer budget
 LEAVING_S = 0.5  # of a child that has told its losses
 SHORTEST_S, LONGEST_S = 3.0, 20.0
+PATIENCE, PATIENCE_S = 3.0, 20.0  # with a child that does not tell its losses
 
 
 def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
@@ -29,12 +30,13 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
         if seconds < SHORTEST_S:
             return TimeToLoss(verdict=Learned.UNKNOWN, code="no-time-to-race", pairs=len(pairs))
         course.pending = 2 * (SEEDS - number)
-        plain = yield from course.ask_curve(own, 1000 * number, seconds, STEPS)
+        give_up_s = seconds + PATIENCE * _child_s(course) + PATIENCE_S
+        plain = yield from course.ask_curve(own, 1000 * number, seconds, STEPS, give_up_s)
         if plain is None:
             break
         # A little longer than the plain one: what comes to the goal in the last moment has come to it.
         as_long = 1.02 * plain.seconds[-1]
-        other = yield from course.ask_curve(changed, 1000 * number, as_long, 10 * STEPS)
+        other = yield from course.ask_curve(changed, 1000 * number, as_long, 10 * STEPS, give_up_s)
         if other is None:
             break
         pairs.append((plain, other))
@@ -43,6 +45,9 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
 
 def _seconds(course: Course, end_s: float, curves: int) -> float:
     """For each curve that is still to come, besides its child."""
-    child = course.start_s + course.standing_build_s + LEAVING_S
-    left = end_s - course.raced_s - curves * child
+    left = end_s - course.raced_s - curves * _child_s(course)
     return min(LONGEST_S, max(SHORTEST_S, SHARE * course.plan.budget_s), left / curves)
+
+
+def _child_s(course: Course) -> float:
+    return course.start_s + course.standing_build_s + LEAVING_S

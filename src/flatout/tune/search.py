@@ -165,17 +165,30 @@ def _match_input(course: Course) -> Steps[None]:
 
 
 def _conclude(course: Course, trial: Trial | None) -> Finished:
+    """Of a script whose own batch is too large some batch must be in the profile: one that was proved, or there was no time to
+    prove it, the first that started. Not one that is known to die."""
+    ending = _judged(course, trial)
+    plan = course.plan
+    if plan.batch_too_large is not None and "batch_size" not in course.whole:
+        if plan.batch_size in course.died:
+            return _finish(course, trial, Ending.NONE_HOLDS)
+        course.keep("batch_size", str(plan.batch_size))
+        ending = ending if ending is Ending.TUNED else Ending.SMALLER
+    return _finish(course, trial, ending)
+
+
+def _judged(course: Course, trial: Trial | None) -> Ending:
     settled = all(is_settled(decision) for decision in course.decisions.values())
     nothing = Ending.FLAT_OUT if settled else Ending.NOTHING_SHOWN
     if trial is None:
         # There was no time to compare the whole: what is in it was judged piece by piece, and no figure is claimed for all.
-        return _finish(course, None, Ending.TUNED if course.whole else nothing)
+        return Ending.TUNED if course.whole else nothing
     found = trial.comparison
     if not _asked_for(course, found) and (found is None or found.answer is not Answer.FASTER):
         take_all_back(course, trial)
         unclear = found is None or found.answer is Answer.UNKNOWN or _could_be_faster(found)
-        return _finish(course, trial, Ending.NOTHING_SHOWN if unclear else nothing)
-    return _finish(course, trial, Ending.TUNED)
+        return Ending.NOTHING_SHOWN if unclear else nothing
+    return Ending.TUNED
 
 
 def _asked_for(course: Course, found: Comparison | None) -> bool:
@@ -199,7 +212,7 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
         code = "input-is-the-wall"
     return Finished(
         ending=ending,
-        profile=dict(course.whole) if tuned else {},
+        profile=dict(course.whole) if tuned or ending is Ending.SMALLER else {},
         decisions=list(course.decisions.values()),
         speedup=found.ratio if found is not None and tuned else none,
         lower=found.lower if found is not None and tuned else none,
@@ -221,7 +234,7 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
         segments=course.asked,
         code=code,
         params=params or {},
-        batch=_batch(course, tuned),
+        batch=_batch(course, tuned or ending is Ending.SMALLER),
         reached=course.reached if tuned else None,
     )
 
