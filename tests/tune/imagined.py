@@ -221,7 +221,7 @@ class Runner:
         size = int(segment.knobs.get("batch_size", machine.batch))
         step_s = size / machine.rate(segment.knobs)
         steps = min(segment.timed_steps, int(segment.timed_s / step_s))
-        worth = 0.01 * (size / machine.batch) ** machine.learns
+        worth = 0.002 * (size / machine.batch) ** machine.learns
         losses = [2 * math.exp(-worth * step) + 0.5 + draw.gauss(0, 0.02) for step in range(steps)]
         return LossCurve(seconds=[step_s * (step + 1) for step in range(steps)], losses=losses)
 

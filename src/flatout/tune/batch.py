@@ -17,7 +17,8 @@ NEAR_HOT = 0.012  # … but a segment of four steps
 NEAR_GROWING = 0.25  # between two doublings there is little speed to be had
 SHRINKS = (0.9, 0.7, 0.5)  # a size that died in the real loop: by how much is not told, and a validation may take twice as much
 WORTH_A_CHILD = 0.05
-PLATEAU = 0.02  # a doubling that gives less has reached it
+PLATEAU = 0.02  # what is nearer to the best than this is as good
+STEPS_COUNT = 0.1  # a doubling halves the steps of each second: it must give 7 % more samples to be worth that
 GRAIN = 8  # sizes from GRAINED on are whole multiples, as tensor cores like them
 GRAINED = 160
 
@@ -119,15 +120,19 @@ def memory_slope(safe: Sequence[BatchProbe]) -> float | None:
 
 
 def chosen(probes: Sequence[BatchProbe], policy: BatchPolicy) -> BatchProbe | None:
-    """The probe to take: the largest safe one, or the smallest within the plateau of the fastest."""
+    """The probe to take: the largest safe one, or where it is to learn fast, the smallest within the plateau of the best."""
     safe = sorted((probe for probe in probes if is_safe(probe, policy)), key=lambda probe: probe.size)
     if not safe:
         return None
     if policy.goal is BatchGoal.FIT:
         return safe[-1]
-    rates = [probe.rate for probe in safe if isinstance(probe.rate, float)]
-    best = max(rates, default=0.0)
-    return next((p for p in safe if isinstance(p.rate, float) and p.rate >= best * (1 - PLATEAU)), safe[0])
+    best = max(map(_worth, safe))
+    return next((probe for probe in safe if _worth(probe) >= best * (1 - PLATEAU)), safe[0])
+
+
+def _worth(probe: BatchProbe) -> float:
+    """Samples a second, less what it costs to have fewer steps: of two that are about as fast the smaller learns sooner."""
+    return probe.rate / probe.size**STEPS_COUNT if isinstance(probe.rate, float) else 0.0
 
 
 def safe_size(size: int, policy: BatchPolicy, probes: Sequence[BatchProbe] = ()) -> int:
@@ -172,9 +177,9 @@ def larger_size(proof: BatchProbe, probes: Sequence[BatchProbe], policy: BatchPo
 
 
 def _levelled(safe: Sequence[BatchProbe]) -> bool:
-    """Twice in a row a larger batch gave next to nothing: once may be noise."""
-    rates = [probe.rate for probe in safe if isinstance(probe.rate, float)]
-    return len(rates) >= 3 and max(rates[-2:]) < rates[-3] * (1 + PLATEAU)
+    """Twice in a row a larger batch gave too little: once may be noise."""
+    worth = [_worth(probe) for probe in safe if isinstance(probe.rate, float)]
+    return len(worth) >= 3 and max(worth[-2:]) < worth[-3]
 
 
 def _grained(size: int) -> int:

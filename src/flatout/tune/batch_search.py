@@ -7,9 +7,7 @@ probe is a fresh child. Running out of memory ends a child and never the search.
 
 from __future__ import annotations
 
-from flatout.base.records import Missing, replace
-from flatout.measure.statistics import Answer, Comparison
-from flatout.measure.time_to_loss import Learned, TimeToLoss
+from flatout.base.records import replace
 from flatout.tune.batch import (
     NEAR,
     NEAR_HOT,
@@ -23,8 +21,8 @@ from flatout.tune.batch import (
     safe_size,
     smaller_size,
 )
+from flatout.tune.batch_growth import is_faster, keep_size, learns_too, would_wait
 from flatout.tune.batch_time import (
-    comparison_s,
     kept_back_s,
     probe_s,
     probe_shape,
@@ -34,8 +32,7 @@ from flatout.tune.batch_time import (
     step_s,
 )
 from flatout.tune.course import Course, Steps
-from flatout.tune.judge import percent
-from flatout.tune.learning import race
+from flatout.tune.ladder import workers_for
 from flatout.tune.model import (
     BatchGoal,
     BatchProbe,
@@ -47,9 +44,8 @@ from flatout.tune.model import (
     SegmentResult,
     Status,
 )
-from flatout.tune.recover import held
 from flatout.tune.schedule import Shape
-from flatout.tune.trial import Question, Trial
+from flatout.tune.trial import Trial
 
 PROOF_TRIES = 6
 MOST_PROBES = 24
@@ -64,7 +60,8 @@ def batch_size(course: Course) -> Steps[None]:
     offer = next((offer for offer in plan.offers if offer.knob == "batch_size"), None)
     if plan.batch is BatchGoal.KEEP or offer is None or plan.batch_size is None:
         return
-    if plan.batch is BatchGoal.GROW and "batch_size" in course.whole:
+    raced = course.batch is not None and course.batch.time_to_loss is not None
+    if plan.batch is BatchGoal.GROW and ("batch_size" in course.whole or raced):
         return  # what it would give once more is less than what its time gives elsewhere
     course.stage, course.trying, course.batch_to_come = "batch", ["batch_size"], False
     policy = BatchPolicy(
@@ -74,7 +71,7 @@ def batch_size(course: Course) -> Steps[None]:
         memory_limit=plan.memory_limit,
         headroom=plan.headroom,
     )
-    before, kept = course.batch, course.whole.get("batch_size")
+    before, kept, aid = course.batch, course.whole.get("batch_size"), course.aid
     _tell(course, policy, [])
     probes = yield from _hot_probes(course, replace(policy, near=NEAR_HOT))
     if probes is None:
@@ -86,7 +83,7 @@ def batch_size(course: Course) -> Steps[None]:
             yield from _take_the_first(course, offer, policy, probes)
     if before is not None and kept is not None and course.whole.get("batch_size") == kept:
         course.batch = before  # asked again after other knobs, with the same answer: its proof is the first one's
-    course.trying = []
+    course.trying, course.aid = [], aid
 
 
 def _tell(course: Course, policy: BatchPolicy, probes: list[BatchProbe], **proved: BatchProbe | bool) -> None:
@@ -213,21 +210,31 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
         if proved is not None:
             _fits(course, offer, policy, probes, proved)
         return
-    compared: dict[int, Trial] = {}
-    if best.hot and not (yield from _is_faster(course, offer, safe_size(best.size, policy, probes), compared, hot=True)):
-        return
-    proved = yield from _prove(course, offer, policy, probes)
-    if proved is None:
-        return
-    # In the living child it costs little; a proof that held only further down has changed the question.
-    if proved.size not in compared and not (yield from _is_faster(course, offer, proved.size, compared, best.hot)):
-        return
-    found = compared[proved.size].comparison
-    assert found is not None
-    yield from _learns_too(course, offer, str(proved.size), (found, course.compute_mode), again)
-    smaller = [probe for probe in probes if probe.size <= proved.size // LESS]
+    raced = yield from _grow(course, offer, policy, probes)
+    smaller = [probe for probe in probes if raced is not None and probe.size <= raced // LESS]
     if "batch_size" not in course.whole and not again and smaller and room_s(course) > proof_s(course, 0.0):
         yield from _take(course, offer, policy, smaller, again=True)
+
+
+def _grow(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[int | None]:
+    """Faster, proved, and sooner at the same loss, with as many workers as it wants; the size that raced."""
+    best, compared = chosen(probes, policy), dict[int, Trial]()
+    assert best is not None
+    if best.hot and not (yield from is_faster(course, offer, safe_size(best.size, policy, probes), compared, hot=True)):
+        return None
+    course.aid = {**course.aid, **(yield from workers_for(course, best.rate))}
+    if would_wait(course, offer, best.size):
+        return None
+    proved = yield from _prove(course, offer, policy, probes)
+    if proved is None:
+        return None
+    # In the living child it costs little; a proof that held only further down has changed the question.
+    if proved.size not in compared and not (yield from is_faster(course, offer, proved.size, compared, best.hot)):
+        return None
+    found = compared[proved.size].comparison
+    assert found is not None
+    yield from learns_too(course, offer, str(proved.size), (found, course.compute_mode))
+    return proved.size
 
 
 def _take_the_first(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[None]:
@@ -241,7 +248,7 @@ def _take_the_first(course: Course, offer: Offer, policy: BatchPolicy, probes: l
     elif proved is not None and (proved.size < policy.start or course.plan.batch_too_large is not None):
         course.decisions.pop(("batch_size", str(policy.start)), None)
         course.decide(offer, str(proved.size), "batch-holds", {"batch": proved.size})
-        _keep(course, str(proved.size))
+        keep_size(course, str(proved.size))
 
 
 def _fits(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe], proved: BatchProbe) -> None:
@@ -253,72 +260,12 @@ def _fits(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
         course.decide(offer, str(size), "batch-fits-so-far" if unfinished else "batch-fits", figures)
     else:
         course.decide(offer, str(size), "batch-ran", {"batch": size, "largest": largest})
-    _keep(course, str(size))
-
-
-def _is_faster(course: Course, offer: Offer, size: int, compared: dict[int, Trial], hot: bool) -> Steps[bool]:
-    """More samples a second at this size, beside the present one; in the living child where batches can be put together."""
-    step = step_s(course, [], size, course.compute_mode)
-    needs = comparison_s(course, step, hot)
-    if room_s(course) < needs:
-        course.no_time(offer, str(size), needs, room_s(course))
-        return False
-    shape = probe_shape(course, BatchGoal.GROW, size if hot else None, step)
-    changed = course.whole if hot else {**course.whole, "batch_size": str(size)}
-    question = Question(a=course.whole, b=changed, mode=course.compute_mode, shape_b=shape, settled_if_clear=True)
-    trial = yield from held(course, question)
-    if trial is None:
-        course.decide(offer, str(size), "interrupted", {"status": course.broke.value})
-        return False
-    found = trial.comparison
-    if found is None or trial.fault is not None or isinstance(found.ratio, Missing):
-        course.decide(offer, str(size), "too-little", {"pairs": len(trial.pairs)})
-        return False
-    if found.answer is Answer.FASTER or trial.plainly_faster:
-        compared[size] = trial
-        return True
-    if found.answer is Answer.UNKNOWN and not trial.plainly_slower:
-        course.decide(offer, str(size), "too-little", {"pairs": len(trial.pairs)})
-        return False
-    seen = (found, question.mode)
-    course.decide(offer, str(size), "batch-not-faster", {"batch": size, "gain": percent(found.ratio)}, seen)
-    return False
-
-
-def _learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison, Mode], again: bool) -> Steps[None]:
-    """More samples a second are no faster training: that one is asked for by the time to the same loss. After one refusal what
-    is not shown and rather slower is not kept."""
-    gain = percent(seen[0].ratio)
-    learned = yield from race(course, {**course.whole, "batch_size": value})
-    if course.batch is not None:
-        course.batch = replace(course.batch, time_to_loss=learned)
-    told: Params = {"batch": int(value), "gain": gain}
-    doubtful = again and learned.verdict is Learned.UNKNOWN and (learned.ratio or 0.0) < 1
-    if learned.verdict is Learned.SLOWER or doubtful:
-        course.decide(offer, value, "batch-learns-slower", {**told, "why": learned.code, **_times(learned)}, seen)
-        return
-    if learned.verdict is Learned.FASTER:
-        course.decide(offer, value, "batch-learns-faster", {**told, **_times(learned)}, seen)
-    else:
-        course.decide(offer, value, "batch-faster", {**told, "why": learned.code}, seen)
-    _keep(course, value)
-    course.first_gain["batch_size"] = gain
-
-
-def _times(learned: TimeToLoss) -> Params:
-    return {"times": round(learned.ratio, 2) if learned.ratio is not None else 0.0}
+    keep_size(course, str(size))
 
 
 def _no_larger(course: Course, offer: Offer, policy: BatchPolicy) -> None:
     if "batch_size" not in course.whole:
         course.decide(offer, str(policy.start), "batch-no-larger", {"batch": policy.start})
-
-
-def _keep(course: Course, value: str) -> None:
-    before = course.whole.get("batch_size")
-    if before is not None:
-        course.decisions.pop(("batch_size", before), None)  # one batch size, one line
-    course.keep("batch_size", value)
 
 
 def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> Steps[BatchProbe | None]:
@@ -338,7 +285,7 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
         step = step_s(course, probes, size, Mode.REAL)
         if room_s(course) < proof_s(course, step):
             break
-        values = {**course.whole, "batch_size": str(size)}
+        values = {**course.whole, **course.aid, "batch_size": str(size)}
         result = yield from course.ask_gently(values, Mode.REAL, proof_shape(course, step))
         if result is not None and result.status is Status.LATE:
             break

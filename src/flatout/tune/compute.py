@@ -14,7 +14,7 @@ from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, Course, S
 from flatout.tune.judge import judge, percent
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
-from flatout.tune.schedule import USUAL, children_for, restart_values, segments_for, workers_of
+from flatout.tune.schedule import LOOK_SEGMENTS, USUAL, children_for, restart_values, segments_for, workers_of
 from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
@@ -29,7 +29,6 @@ NO_GAIN_ALONE = ("slower", "inside-noise")
 RESTARTS_SHARE = 0.2  # of the budget
 OUTRUN = 1.25  # a loader gives unevenly, and less beside a training
 STARVED = 0.6  # busy for less of the time, a device waits for launches
-LOOK_SEGMENTS = segments_for(PAIRS_AT_LOOK[0])
 USUAL_ONES = frozenset({"precision", "channels_last", "fused_optimizer"})
 
 

@@ -8,7 +8,6 @@ from flatout.tune.baseline import HARDLY, look, sturdy, waits
 from flatout.tune.compute import (
     COPYING,
     GRAPHS,
-    LOOK_SEGMENTS,
     build_guess_s,
     consider,
     copying_offers,
@@ -20,7 +19,7 @@ from flatout.tune.compute import (
 from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
 from flatout.tune.ladder import SPARE, by_supply, climb, one_rung
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Verdict
-from flatout.tune.schedule import Shape, segments_for, workers_of
+from flatout.tune.schedule import LOOK_SEGMENTS, Shape, segments_for, workers_of
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
 CONTENDED = 0.85  # of the floor, while the loader could give more: workers and loop stand in each other's way

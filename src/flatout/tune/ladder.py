@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from flatout.base.records import Missing, Struct
+from flatout.base.records import Missing, Struct, replace
 from flatout.tune.baseline import HARDLY, receiving, waits
-from flatout.tune.compute import LOOK_SEGMENTS
 from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
-from flatout.tune.model import Mode, Offer
-from flatout.tune.schedule import workers_of
+from flatout.tune.model import Mode, Offer, Values
+from flatout.tune.schedule import LOOK_SEGMENTS, workers_of
 
 SPARE = 1.15  # supply for so much more than the demand: a loader delivers unevenly, and beside a training it gives less
 GROWTH = 1.3  # the same while the compute side may still become faster
@@ -41,6 +40,19 @@ def by_supply(course: Course, offer: Offer) -> Steps[int | None]:
     if best == now:
         course.decide(offer, "more", "no-more-supply", {"workers": now, "supply": _told(course.supplies[now])})
     return best
+
+
+def workers_for(course: Course, rate: float | Missing) -> Steps[Values]:
+    """As many as a loop of this rate would want, if these are more: before the input side has its turn, what is judged in the
+    real loop would only be seen to wait."""
+    offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
+    if offer is None or isinstance(rate, Missing) or not (course.supply_tells and course.supplies):
+        return {}
+    now, before = workers_of(course.plan, course.whole), course.ceilings
+    course.ceilings = replace(before, with_copy=rate)
+    best = yield from by_supply(course, offer)
+    course.ceilings = before
+    return {"workers": str(best)} if best is not None and best > now else {}
 
 
 def _as_many_as_needed(course: Course, best: int, enough: float) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
-from flatout.tune.compute import BUILD_GUESS_S, LOOK_SEGMENTS, is_compute
+from flatout.tune.compute import BUILD_GUESS_S, is_compute
 from flatout.tune.course import FINAL_PAIRS, INPUT_SEGMENTS, Course
 from flatout.tune.model import BatchGoal, Mode, Offer, Progress
-from flatout.tune.schedule import children_for, restart_values, segments_for
+from flatout.tune.schedule import LOOK_SEGMENTS, children_for, restart_values, segments_for
 
 TRYING = ("compute", "restart", "build", "input")
 ENDING = ("each", "final")

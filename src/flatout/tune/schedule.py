@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flatout.base.records import Missing, Struct
+from flatout.measure.statistics import PAIRS_AT_LOOK
 from flatout.tune.model import Mode, Plan, Values
 
 # A B, B A, B A, A B: also a drift that bends cancels, and noise with a memory errs both ways.
@@ -42,6 +43,9 @@ def a_first(pair: int, restarting: bool) -> bool:
 
 def segments_for(pairs: int) -> int:
     return 2 * pairs
+
+
+LOOK_SEGMENTS = segments_for(PAIRS_AT_LOOK[0])
 
 
 def children_for(pairs: int) -> int:

@@ -11,6 +11,7 @@ from flatout.base.errors import RecordError
 from flatout.base.records import Missing, replace
 from flatout.measure.statistics import Answer, Comparison
 from flatout.tune.baseline import baseline, look
+from flatout.tune.batch_growth import leave_if_idle
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.batch_search import batch_size
 from flatout.tune.compute import compute_knobs, partners
@@ -142,6 +143,7 @@ def _improve(course: Course) -> Steps[None]:
     yield from _match_input(course)
     if (yield from spare_time(course)):
         yield from _match_input(course)
+    yield from leave_if_idle(course)
     yield from drop_each_once(course)
     yield from workers_at_last(course)
 

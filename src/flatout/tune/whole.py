@@ -12,7 +12,6 @@ from flatout.tune.batch_time import last_pairs, last_shape, room_s
 from flatout.tune.compute import (
     COPYING,
     GRAPHS,
-    LOOK_SEGMENTS,
     NO_GAIN_ALONE,
     build_guess_s,
     consider,
@@ -24,7 +23,7 @@ from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
 from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Ceilings, Decision, Mode, Offer, Reached
 from flatout.tune.recover import held
-from flatout.tune.schedule import Shape, children_for, segments_for
+from flatout.tune.schedule import LOOK_SEGMENTS, Shape, children_for, segments_for
 from flatout.tune.trial import NOT_MEASURED, Question, Suspect, Trial
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
