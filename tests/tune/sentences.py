@@ -14,6 +14,7 @@ SENTENCES = {
     "batch-ran": "batch {batch}: head-room left below {largest}, which ran; no memory was reported, kept",
     "batch-faster": "batch {batch}: {gain:+.0f} % samples/s; whether it learns faster is not shown ({why}), kept",
     "batch-learns-faster": "batch {batch}: {gain:+.0f} % samples/s, the same loss {times:.2f} times as soon, kept",
+    "wanted-by-batch": "{knob} {value}: batch {batch} wants so many, and was judged with them, kept",
     "batch-idle": "batch {batch}: not faster any more, input gives {supply:.0f} samples/s at most, dropped",
     "batch-learns-slower": "batch {batch}: {gain:+.0f} % samples/s, but the same loss comes no sooner ({why})",
     "slower": "{knob} {value}: {gain:+.0f} %, dropped",

@@ -18,7 +18,7 @@ NEAR_GROWING = 0.25  # between two doublings there is little speed to be had
 SHRINKS = (0.9, 0.7, 0.5)  # a size that died in the real loop: by how much is not told, and a validation may take twice as much
 WORTH_A_CHILD = 0.05
 PLATEAU = 0.02  # what is nearer to the best than this is as good
-STEPS_COUNT = 0.1  # a doubling halves the steps of each second: it must give 7 % more samples to be worth that
+STEPS_COUNT = 0.12  # a doubling halves the steps of each second: it must give 9 % more samples to be worth that
 GRAIN = 8  # sizes from GRAINED on are whole multiples, as tensor cores like them
 GRAINED = 160
 

@@ -10,7 +10,7 @@ from flatout.tune.batch_time import comparison_s, probe_shape, room_s, step_s
 from flatout.tune.course import Course, Steps
 from flatout.tune.judge import percent
 from flatout.tune.learning import race
-from flatout.tune.model import BatchGoal, Mode, Offer, Params
+from flatout.tune.model import BatchGoal, Mode, Offer, Params, Values
 from flatout.tune.recover import held
 from flatout.tune.trial import Question, Trial
 
@@ -56,9 +56,9 @@ def is_faster(course: Course, offer: Offer, size: int, compared: dict[int, Trial
     return False
 
 
-def learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison, Mode]) -> Steps[None]:
+def learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison, Mode], wanted: Values) -> Steps[None]:
     """More samples a second are no faster training: that is asked for by the time to the same loss. What cannot be raced was
-    asked for all the same and is kept, with a word; what raced and was rather later is not."""
+    asked for all the same and is kept, with a word; what raced and was rather later is not. With it stays what it `wanted`."""
     gain = percent(seen[0].ratio)
     learned = yield from race(course, {**course.whole, **course.aid, "batch_size": value})
     if course.batch is not None:
@@ -74,6 +74,10 @@ def learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison,
         course.decide(offer, value, "batch-faster", {**told, "why": learned.code}, seen)
     keep_size(course, value)
     course.first_gain["batch_size"] = gain
+    for knob, kept in wanted.items():
+        course.decisions.pop((knob, course.whole.get(knob, "")), None)
+        course.decide(course.offer(knob), kept, "wanted-by-batch", {"batch": int(value)})
+        course.keep(knob, kept)
 
 
 def _times(learned: TimeToLoss) -> Params:

@@ -222,7 +222,8 @@ def _grow(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
     assert best is not None
     if best.hot and not (yield from is_faster(course, offer, safe_size(best.size, policy, probes), compared, hot=True)):
         return None
-    course.aid = {**course.aid, **(yield from workers_for(course, best.rate))}
+    wanted = yield from workers_for(course, best.rate)
+    course.aid = {**course.aid, **wanted}
     if would_wait(course, offer, best.size):
         return None
     proved = yield from _prove(course, offer, policy, probes)
@@ -233,7 +234,7 @@ def _grow(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
         return None
     found = compared[proved.size].comparison
     assert found is not None
-    yield from learns_too(course, offer, str(proved.size), (found, course.compute_mode))
+    yield from learns_too(course, offer, str(proved.size), (found, course.compute_mode), wanted)
     return proved.size
 
 

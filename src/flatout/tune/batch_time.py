@@ -97,7 +97,8 @@ def comparison_s(course: Course, step: float, hot: bool) -> float:
 def last_pairs(course: Course, size: int) -> int:
     """Pairs of the last comparison that the rest of the budget pays: each costs a child, and steps of a large batch."""
     step = step_s(course, [], size, Mode.REAL)
-    each = _children_s(course, 1, step / 2) + course.hot_s() + max(course.hot_s(), _rated_s(course, step))
+    child = course.start_s + course.standing_build_s / 2  # of two that follow, one is the plain script's
+    each = child + FIRST_STEPS * step / 2 + course.hot_s() + max(course.hot_s(), _rated_s(course, step))
     return max(0, min(FINAL_PAIRS, int((room_s(course) - _children_s(course, 1)) / each)))
 
 

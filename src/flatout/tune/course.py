@@ -28,7 +28,7 @@ from flatout.tune.model import (
 from flatout.tune.pace import Pace
 from flatout.tune.prices import Prices, with_all_of_its_build
 from flatout.tune.reasons import REASONS
-from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, restart_values, timed_steps, warm_steps
+from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, restart_values, timed_steps, warm_steps_of
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ class Course:
         return Segment(
             id=self.asked,
             knobs=dict(values),
-            warm_steps=max(1, int((shape.warm or warm_steps(self.plan, values, mode, self.step_s)) * self._scale)),
+            warm_steps=max(1, int(warm_steps_of(shape, self.plan, values, mode, self.step_s) * self._scale)),
             timed_s=self.plan.timed_s * self._scale * longer * (REAL_LONGER if mode is Mode.REAL else 1.0),
             timed_steps=shape.steps
             or max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),

@@ -12,6 +12,7 @@ from flatout.tune.schedule import LOOK_SEGMENTS, workers_of
 
 SPARE = 1.15  # supply for so much more than the demand: a loader delivers unevenly, and beside a training it gives less
 GROWTH = 1.3  # the same while the compute side may still become faster
+FETCHED_INLINE = 0.03  # of the time, if the loop fetches by itself: nothing to be saved
 SCALES = 0.85  # of what as many workers more would give if none stood in another's way
 MORE_THAN_CORES = 4
 RUNG = 1.05  # a doubling that gives less has reached the end of the ladder
@@ -49,6 +50,8 @@ def workers_for(course: Course, rate: float | Missing) -> Steps[Values]:
     if offer is None or isinstance(rate, Missing) or not (course.supply_tells and course.supplies):
         return {}
     now, before = workers_of(course.plan, course.whole), course.ceilings
+    if not now and now in course.supplies and rate < FETCHED_INLINE * course.supplies[now]:
+        return {}
     course.ceilings = replace(before, with_copy=rate)
     best = yield from by_supply(course, offer)
     course.ceilings = before

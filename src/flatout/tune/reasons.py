@@ -21,6 +21,7 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "batch-ran": (Verdict.KEPT, frozenset({"batch", "largest"})),
     "batch-faster": (Verdict.KEPT, frozenset({"batch", "gain", "why"})),
     "batch-learns-faster": (Verdict.KEPT, frozenset({"batch", "gain", "times"})),
+    "wanted-by-batch": (Verdict.KEPT, frozenset({"batch"})),
     "batch-idle": (Verdict.DROPPED, frozenset({"batch", "supply"})),
     "batch-learns-slower": (Verdict.DROPPED, frozenset({"batch", "gain", "times", "why"})),
     "slower": (Verdict.DROPPED, frozenset({"gain"})),

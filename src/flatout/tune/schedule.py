@@ -75,6 +75,14 @@ def warm_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) 
     return max(fewest, ready + 2)
 
 
+def warm_steps_of(shape: Shape, plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
+    """As the shape wants them; but what is compiled is not there, or not recorded, before a few steps are done."""
+    if shape.warm is None:
+        return warm_steps(plan, values, mode, step_s)
+    builds = any(offer.builds and offer.knob in values for offer in plan.offers)
+    return max(shape.warm, plan.warm_steps) if builds else shape.warm
+
+
 def timed_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
     """Workers deliver in bursts of their number: a window must hold several bursts."""
     bursts = 4 * workers_of(plan, values) if mode in FROM_THE_LOADER else 0

@@ -206,14 +206,14 @@ def _reached(course: Course, ceiling: Mode, trial: Trial) -> Reached | None:
 
 
 def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None]:
-    """Another batch size is a fresh child for each pair and has longer steps: so many as there is time for, or none."""
+    """Another batch size is a fresh child for each pair and has longer steps: as long as there is time, or not at all."""
     size = course.whole.get("batch_size")
     if size is None:
         return FINAL_LOOKS, None
     pairs = last_pairs(course, int(size))
     if pairs < FEWEST_FINAL_PAIRS:
         return (), None
-    return (FINAL_LOOKS if pairs == FINAL_PAIRS else (pairs,)), last_shape(course, int(size))
+    return FINAL_LOOKS, last_shape(course, int(size))  # it ends with the budget
 
 
 def take_all_back(course: Course, trial: Trial) -> None:
