@@ -32,6 +32,7 @@ ENOUGH = 0.6  # of what was to be timed
 WARMING = 0.5  # of what a segment may take: then it is timed, warm or not
 FEWEST_IN_A_HURRY = 2  # steps
 MOST_RETRIES = 2  # of a segment whose timed part met the end of an epoch
+FEWEST_DRAINED = 2  # batches: one more or less lies there by chance
 LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longer for it
 
 # Backward passes without a step: with no optimizer in sight, and where there is one that may accumulate for long.
@@ -45,6 +46,9 @@ class Mark:
         self.samples, self.steps, self.spent = look(driver)
         clock = driver.tape.clock
         self.totals = list(clock.totals)
+        self.batches = clock.batches
+        source = driver.tape.source
+        self.ready = driver.scene.handover.lying_ready(source()) if source is not None else None
         self.at = perf_counter_ns()
 
 
@@ -345,11 +349,20 @@ def timed(driver: Driver, began: Mark, build: int, outcomes: dict[str, Any]) -> 
         "samples": ended.samples - began.samples or steps,
         "seconds": (ended.spent - began.spent) / 1e9,
         "steps": steps,
+        "drained": drained(began, ended),
         "phases": phases,
         "outcomes": seen(driver, outcomes),
         "classes": driver.board.numerics(),
         "build_s": (ended.totals[COMPILE] - build) / 1e9,
     }
+
+
+def drained(began: Mark, ended: Mark) -> float:
+    """The share of the batches that used up what lay ready: so many fewer were fetched meanwhile, and that cannot go on."""
+    if began.ready is None or ended.ready is None or began.ready - ended.ready < FEWEST_DRAINED:
+        return 0.0
+    batches = ended.batches - began.batches
+    return (began.ready - ended.ready) / batches if batches > 0 else 0.0
 
 
 def len_of(loader: Any) -> int | None:

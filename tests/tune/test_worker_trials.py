@@ -98,3 +98,31 @@ def test_epochs_turn_behind_a_script_that_has_one(script, tmp_path, monkeypatch)
             seen.append(result.rate)
     # The best of each: what else runs beside it only ever takes time.
     assert max(seen[1:3]) > max(seen[0], seen[3]), "starting workers at every turn costs time"
+
+
+def test_what_lay_ready_is_no_speed(script, tmp_path, monkeypatch):
+    """Two workers give 20 batches a second, the loop could take 28: for a while it has them from what was fetched before."""
+    monkeypatch.chdir(tmp_path)
+    slow = TRAIN.replace("time.sleep(0.002)", "time.sleep(0.025)").replace(
+        "optimizer.step()", "optimizer.step(); time.sleep(0.035)"
+    )
+    slow = slow.replace("make(160)", "make(100000)")
+    command = [sys.executable, str(script(slow))]
+    rates = {}
+    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+        trials.look()
+        kept = {"restart": False, "stage": "input", "trying": [], "knobs": {"workers": "2", "prefetch_factor": "4"}}
+        for number, (mode, seconds) in enumerate(
+            [(Mode.REAL, 0.2), (Mode.REPLAY_HOST, 1.0), (Mode.REAL, 0.8), (Mode.SUPPLY, 1.0), (Mode.REAL, 2.0)], 1
+        ):
+            asked = Segment(id=number, mode=mode, warm_steps=2, timed_s=seconds, timed_steps=3, **kept)
+            result = trials.carry_out(asked)
+            assert result.status is Status.OK, result
+            rates[number] = result.rate
+            if number == 3:
+                assert 0.1 < result.drained < 0.6, "eight lay ready, of about 22"
+                assert result.samples / result.seconds > 1.15 * rates[3]
+            elif number == 5:
+                assert result.drained < 0.1, "they were drawn empty"
+    assert rates[3] == pytest.approx(rates[5], rel=0.15)
+    assert rates[3] == pytest.approx(rates[4], rel=0.15)

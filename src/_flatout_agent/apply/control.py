@@ -137,6 +137,11 @@ class Line:
         return self._draining or (not self._ended and self.control.settings() != self._settings)
 
     @property
+    def source(self) -> Any:
+        """The iterator that its batches come from at present."""
+        return self._visible() if self._current is None else self._current
+
+    @property
     def in_mid_epoch(self) -> bool:
         iterator = self._visible()
         return iterator is not None and iterator._num_yielded > 0

@@ -15,6 +15,7 @@ from _flatout_agent.apply.control import Control, Line
 from _flatout_agent.apply.fetching import Fetching
 from _flatout_agent.apply.moving import Mover
 from _flatout_agent.apply.parked import Parked
+from _flatout_agent.apply.queued import queued
 from _flatout_agent.guard import fault
 from _flatout_agent.patch import Patches, dress
 
@@ -139,6 +140,11 @@ class Handover:
     def unsettled(self) -> bool:
         """Whether batches that were fetched before the last change are still to come: they say nothing of it."""
         return any(line.unsettled for line in self._lines.values())
+
+    def lying_ready(self, iterator: Any) -> int | None:
+        """Batches that were fetched ahead for this iterator of the script's, where that can be told."""
+        line = self._lines.get(id(iterator))
+        return queued(iterator if line is None else line.source)
 
     def fetching(self, dataset: Any) -> Fetching | None:
         kept = self._fetching.get(id(dataset))

@@ -90,6 +90,7 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     samples: float = 0.0  # of the timed part, as all below
     seconds: float = 0.0
     steps: int = 0
+    drained: float = 0.0  # share of its batches that only used up what lay ready before
     phases: dict[str, float] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -127,7 +128,8 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
 
     @property
     def rate(self) -> float | Missing:
-        return throughput([Window(self.samples, self.seconds)])
+        """That can go on so: what was only used up will not lie there the next time."""
+        return throughput([Window((1 - min(1.0, self.drained)) * self.samples, self.seconds)])
 
     @property
     def step_s(self) -> float | Missing:

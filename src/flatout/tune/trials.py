@@ -348,6 +348,7 @@ def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
         samples=float(answer.get("samples", 0)),
         seconds=float(answer.get("seconds", 0.0)),
         steps=int(answer.get("steps", 0)),
+        drained=float(answer.get("drained", 0.0)),
         phases=dict(answer.get("phases") or {}),
         outcomes=outcomes,
         classes={name: Numerics(found) for name, found in (answer.get("classes") or {}).items()},
