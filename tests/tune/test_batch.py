@@ -1,7 +1,7 @@
 """The policy of batch sizes over imagined memories."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from imagined import Machine, plan, search
 
@@ -42,6 +42,7 @@ def explore(wanted, peak, rate=lambda size: float(size), reports=True, limit=6 *
     start=st.integers(1, 64),
     bend=st.floats(0, 0.3),
 )
+@example(base=107374183.0, per_sample=31628700.0, start=43, bend=0.0)
 def test_the_largest_safe_batch(base, per_sample, start, bend):
     """Also where the line bends: a workspace that grows by itself from some size on."""
 

@@ -81,14 +81,19 @@ def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: Bat
     if unsafe is None:
         size = min(2 * low, policy.largest)
         if end is not None and end < size:
-            size = _grained(end)
+            return _up_to(end, low, near)
         return size if size > low * (1 + near) or size == policy.largest else None
     if unsafe <= low * (1 + near) or unsafe - low <= 1:
         return None
     if end is not None and end < unsafe:
         # The line has seen both sides of the end: where it says that this is it, it is.
-        return _grained(end) if end > low * (1 + near) else None
+        return _up_to(end, low, near)
     return _grained((low + unsafe) // 2)
+
+
+def _up_to(end: int, low: int, near: float) -> int | None:
+    """The end, where it is far enough to be worth a probe: by itself, since graining takes some of it."""
+    return _grained(end) if end > low * (1 + near) and _grained(end) > low else None
 
 
 def predicted_end(safe: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:

@@ -1,0 +1,45 @@
+"""How many workers, and how many looks, a search takes by what they cost: pieces of it, without a machine."""
+
+import pytest
+from imagined import Machine, plan, search
+
+from flatout.measure.statistics import PAIRS_AT_LOOK
+from flatout.tune.compute import looks_at
+from flatout.tune.course import Course
+from flatout.tune.inputs import workers_at_last
+from flatout.tune.model import Ceilings, Mode
+
+
+def test_no_worker_of_a_rung_is_saved_while_the_compute_side_may_become_faster():
+    """Seven would do for the plain loop; with bf16 and graphs it takes three times as much."""
+    machine = Machine(batch=16, launch=9, device=6, prepare=45, bf16=0.5, compiled=0.8, build_s=8.0, cores=16, seed=2)
+    end, segments, _ = search(machine, plan(budget_s=228.0, timed_s=0.5, worker_cap=14))
+    tried = [int(one.knobs["workers"]) for one in segments if one.mode is Mode.REAL and "workers" in one.knobs]
+    assert tried[0] == 8
+    assert 7 not in tried
+    assert machine.rate(end.profile) > 0.9 * machine.optimum(plan(worker_cap=14), range(15))
+
+
+@pytest.mark.parametrize(("start_s", "all_of_them"), [(0.05, True), (7.0, False)])
+def test_dear_children_are_looked_at_fewer_times(start_s, all_of_them):
+    course = Course(plan(budget_s=90.0, start_s=start_s))
+    assert looks_at(course, restarts=False, mode=Mode.REAL) == PAIRS_AT_LOOK
+    looks = looks_at(course, restarts=True, mode=Mode.REAL)
+    assert (looks == PAIRS_AT_LOOK) is all_of_them
+    assert looks == PAIRS_AT_LOOK[: len(looks)]
+    assert looks
+
+
+@pytest.mark.parametrize("code", ["no-time", "no-more-supply"])
+def test_workers_for_which_there_was_no_time_have_a_last_chance(code):
+    course = Course(plan(budget_s=90.0))
+    course.ceilings = Ceilings(real=100.0, with_copy=1000.0, supply=120.0)
+    course.supplies = {0: 120.0}
+    course.input_matched = True
+    figures = {"needs_s": 1.0, "left_s": 0.0} if code == "no-time" else {"workers": 0, "supply": 120.0}
+    course.decide(course.offer("workers"), "more", code, figures)
+    asked = next(workers_at_last(course), None)
+    if code == "no-time":
+        assert int(asked.knobs["workers"]) >= 2
+    else:
+        assert asked is None, "it was judged"
