@@ -94,6 +94,7 @@ class Machine:
     refuses: dict = field(default_factory=dict)  # knob, or (knob, value) -> Outcome
     script_s: float = math.inf  # what one child lasts
     hang_s: float = 20.0
+    plans_s: float = 0.0  # for each new size of a batch, before its first step
     composes: bool = True  # batches of another size can be put together in a running child
     hot_excess: float = 1.0  # what such a batch reserves beyond the real one
     learns: float = 1.0  # how a step's worth grows with the batch: 1 in proportion, 0 not at all
@@ -179,6 +180,7 @@ class Runner:
     def __init__(self, machine):
         self.machine = machine
         self.built = set()
+        self.planned = {machine.batch}
         self.cached = set()
         self.age = 0.0
         self.workers = "0"
@@ -199,6 +201,8 @@ class Runner:
         if segment.batch is not None:
             if not machine.composes:
                 return SegmentResult(id=segment.id, status=Status.REFUSED, took_s=0.1, code="batches-do-not-add-up")
+            took += machine.plans_s * (segment.batch not in self.planned)
+            self.planned.add(segment.batch)
             segment = replace(segment, knobs={**segment.knobs, "batch_size": str(segment.batch)})
         if segment.mode is Mode.SUPPLY and not machine.supplies:
             return SegmentResult(id=segment.id, status=Status.REFUSED, took_s=0.1, code="epoch-too-short")

@@ -248,6 +248,32 @@ def test_the_largest_batch_alone_is_found_in_a_few_segments_of_a_few_steps():
     assert decision.code == "batch-fits"
 
 
+@pytest.mark.parametrize("own", [20, 40, 80])
+def test_where_each_new_size_is_dear_the_line_is_followed_to_the_proof(own):
+    """Two sizes that fit tell where memory ends; a third would say so once more, and the proof is in the real loop."""
+    machine = Machine(batch=own, launch=9, device=2.2, plans_s=2.0, memory_per_sample=4e7)
+    wanted = plan(budget_s=60.0, batch=BatchGoal.FIT, batch_size=own, memory_limit=int(6e9), looked_s=3.0, **BATCH_ALONE)
+    end, segments, _ = search(machine, wanted)
+    probed = {one.batch for one in segments if one.batch is not None and not one.through_epoch}
+    largest = int((0.92 * 6e9 - 1e9) / 4e7)
+    assert 0.95 * largest <= end.batch.size <= largest
+    assert max(probed) < end.batch.size, "nobody probed what was proved"
+    assert len(probed) <= 4
+    assert end.batch.proved.size == end.batch.size
+    assert [d.code for d in end.decisions if d.knob == "batch_size"] == ["batch-fits"]
+
+
+def test_a_line_that_promised_too_much_is_followed_down_again():
+    machine = Machine(batch=32, launch=9, device=2.2, plans_s=2.0, memory_per_sample=4e7)
+    wanted = plan(budget_s=120.0, batch=BatchGoal.FIT, batch_size=32, memory_limit=int(6e9), looked_s=3.0, **BATCH_ALONE)
+    found, runner, results = Search(wanted), machine.runner(), []
+    while not isinstance(step := found.next(results), Finished):
+        dies = step.through_epoch and int(step.knobs["batch_size"]) > 100
+        results.append(SegmentResult(id=step.id, status=Status.OOM, took_s=3.0) if dies else runner.run(step))
+    assert 64 < step.batch.size <= 100
+    assert step.batch.proved.size == step.batch.size
+
+
 def test_a_validation_that_takes_twice_the_batch_moves_the_answer_and_does_not_end_it():
     """The loop fits to 300, an epoch's end to 150: probes in the loop cannot know that."""
     machine = Machine(**MEASURED, memory_per_sample=1e6)

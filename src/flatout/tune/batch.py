@@ -14,6 +14,7 @@ from flatout.tune.model import BatchGoal, BatchProbe
 
 NEAR = 0.03  # of the largest size: closer is not worth a child …
 NEAR_HOT = 0.012  # … but a segment of four steps
+FORESEEN = 1.5  # times the largest probe: so far the line is followed without another
 NEAR_GROWING = 0.25  # between two doublings there is little speed to be had
 SHRINKS = (0.9, 0.7, 0.5)  # a size that died in the real loop: by how much is not told, and a validation may take twice as much
 WORTH_A_CHILD = 0.05
@@ -30,6 +31,7 @@ class BatchPolicy(Struct, frozen=True, kw_only=True):
     memory_limit: int | None
     headroom: float
     near: float = NEAR
+    dear: bool = False  # probes cost more than they tell: a size that the line foresees is proved at once
 
     @property
     def memory_goal(self) -> float | None:
@@ -56,6 +58,8 @@ def next_size(probes: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:
         return None
     if (below := _for_the_slope(safe, unsafe, policy)) is not None:
         return below
+    if foreseen(probes, policy) is not None:
+        return None
     size = _towards_the_end(safe, unsafe, policy, _near(probes, policy))
     known = {probe.size for probe in probes}
     return size if size is not None and size not in known and size > safe[-1].size else None
@@ -94,6 +98,17 @@ def _towards_the_end(safe: Sequence[BatchProbe], unsafe: int | None, policy: Bat
 def _up_to(end: int, low: int, near: float) -> int | None:
     """The end, where it is far enough to be worth a probe: by itself, since graining takes some of it."""
     return _grained(end) if end > low * (1 + near) and _grained(end) > low else None
+
+
+def foreseen(probes: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:
+    """The end of the line, where it is near enough to be proved without a probe, and a probe is dear."""
+    if not policy.dear or policy.goal is not BatchGoal.FIT or not all(is_safe(probe, policy) for probe in probes):
+        return None
+    safe = sorted(probes, key=lambda probe: probe.size)
+    end = predicted_end(safe, policy)
+    if end is None or not safe[-1].size < end <= min(FORESEEN * safe[-1].size, policy.largest):
+        return None
+    return _grained(end) if _grained(end) > safe[-1].size else None
 
 
 def predicted_end(safe: Sequence[BatchProbe], policy: BatchPolicy) -> int | None:

@@ -14,6 +14,7 @@ from flatout.tune.batch import (
     BatchPolicy,
     between,
     chosen,
+    foreseen,
     is_safe,
     larger_size,
     memory_slope,
@@ -73,9 +74,12 @@ def batch_size(course: Course) -> Steps[None]:
     )
     before, kept, aid = course.batch, course.whole.get("batch_size"), course.aid
     _tell(course, policy, [])
-    probes = yield from _hot_probes(course, replace(policy, near=NEAR_HOT))
-    if probes is None:
+    hot = yield from _hot_probes(course, replace(policy, near=NEAR_HOT))
+    if hot is None:
         probes = yield from _probe_all(course, offer, policy)
+    else:
+        probes, dear = hot
+        policy = replace(policy, dear=dear)
     if probes:
         _tell(course, policy, probes)
         yield from _take(course, offer, policy, probes)
@@ -106,8 +110,8 @@ def _tell(course: Course, policy: BatchPolicy, probes: list[BatchProbe], **prove
     )
 
 
-def _hot_probes(course: Course, policy: BatchPolicy) -> Steps[list[BatchProbe] | None]:
-    """None where sizes must be tried by the script's own argument."""
+def _hot_probes(course: Course, policy: BatchPolicy) -> Steps[tuple[list[BatchProbe], bool] | None]:
+    """And whether they were dear; None where sizes must be tried by the script's own argument."""
     if course.compute_mode is not Mode.REPLAY_HOST or policy.memory_limit is None or "compile" in course.whole:
         return None
     probes: list[BatchProbe] = []
@@ -125,8 +129,8 @@ def _hot_probes(course: Course, policy: BatchPolicy) -> Steps[list[BatchProbe] |
             return None
         probes.append(probe_of(size, result, hot=True))
         if result.took_s > CHEAP_S:
-            policy = replace(policy, near=NEAR)  # each new size has its plans searched first
-    return probes
+            policy = replace(policy, near=NEAR, dear=True)  # each new size has its plans searched first
+    return probes, policy.dear
 
 
 def _affordable(course: Course, policy: BatchPolicy, probes: list[BatchProbe], size: int, hot: bool) -> Shape | None:
@@ -198,7 +202,7 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
     best = chosen(probes, policy)
     if again and (best is None or best.size <= policy.start):
         return
-    if best is None or best.size <= policy.start:
+    if best is None or (best.size <= policy.start and foreseen(probes, policy) is None):
         unfinished = next_size(probes, policy)
         if unfinished is not None and best is not None:
             course.no_time(offer, str(unfinished), _needs(course, policy, probes, unfinished, best.hot), room_s(course))
@@ -254,7 +258,7 @@ def _take_the_first(course: Course, offer: Offer, policy: BatchPolicy, probes: l
 
 def _fits(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe], proved: BatchProbe) -> None:
     best, size = chosen(probes, policy), proved.size
-    largest = best.size if best is not None else size
+    largest = max(best.size, size) if best is not None else size
     if isinstance(proved.peak, int) and policy.memory_limit is not None:
         figures: Params = {"batch": size, "largest": largest, "peak": proved.peak, "limit": policy.memory_limit}
         unfinished = next_size(probes, policy) is not None
@@ -277,7 +281,7 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
     best = chosen(probes, policy)
     assert best is not None
     slope = memory_slope(sorted((p for p in probes if is_safe(p, policy)), key=lambda p: p.size))
-    size: int | None = safe_size(best.size, policy, probes)
+    size: int | None = foreseen(probes, policy) or safe_size(best.size, policy, probes)
     held_up: BatchProbe | None = None
     died: list[int] = []  # in the real loop, or took more than they may
     for _ in range(PROOF_TRIES):
