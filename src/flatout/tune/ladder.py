@@ -47,10 +47,10 @@ def workers_for(course: Course, rate: float | Missing) -> Steps[Values]:
     """As many as a loop of this rate would want, if these are more: before the input side has its turn, what is judged in the
     real loop would only be seen to wait."""
     offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
-    if offer is None or isinstance(rate, Missing) or not (course.supply_tells and course.supplies):
-        return {}
     now, before = workers_of(course.plan, course.whole), course.ceilings
-    if not now and now in course.supplies and rate < FETCHED_INLINE * course.supplies[now]:
+    if offer is None or isinstance(rate, Missing) or not course.supply_tells or now not in course.supplies:
+        return {}
+    if not now and rate < FETCHED_INLINE * course.supplies[now]:
         return {}
     course.ceilings = replace(before, with_copy=rate)
     best = yield from by_supply(course, offer)

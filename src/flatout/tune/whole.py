@@ -27,7 +27,7 @@ from flatout.tune.schedule import LOOK_SEGMENTS, Shape, children_for, segments_f
 from flatout.tune.trial import NOT_MEASURED, Question, Suspect, Trial
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
-RESTARTS_SHARE = 0.15  # of the budget
+LEAVING_OUT_SHARE = 0.15  # of the budget, for leaving out what needs children or is compiled
 # A batch is not left out, and workers that stay show over whole epochs only: these were judged last, in the whole.
 JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
 GRAPHS_PASSED_OVER = ("better-value", "not-launch-bound", *NO_GAIN_ALONE)
@@ -149,10 +149,10 @@ def _plainly_needed(course: Course, knob: str) -> bool:
 def _too_dear(course: Course, offer: Offer) -> bool:
     """A knob that was shown in children of its own is asked again only where these cost little."""
     children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
-    if course.cost_s(0, children) > RESTARTS_SHARE * course.plan.budget_s:
+    if course.cost_s(0, children) > LEAVING_OUT_SHARE * course.plan.budget_s:
         return True
     build_s = rebuild_s(course, offer)
-    if build_s > RESTARTS_SHARE * course.plan.budget_s / 2:
+    if build_s > LEAVING_OUT_SHARE * course.plan.budget_s / 2:
         return True
     mode = _where_it_shows(course, offer)
     return course.left_s() < course.cost_s(FEWEST_SEGMENTS if children == 0 else LOOK_SEGMENTS, children, build_s, mode)
