@@ -263,6 +263,18 @@ def test_where_each_new_size_is_dear_the_line_is_followed_to_the_proof(own):
     assert [d.code for d in end.decisions if d.knob == "batch_size"] == ["batch-fits"]
 
 
+def test_a_script_that_takes_no_larger_batch_has_the_largest_that_it_takes():
+    """It says so by ending: how much is too much is found by quarters, not by tenths of what memory would hold."""
+    machine = Machine(**MEASURED, memory_per_sample=1e6)
+    wanted = plan(budget_s=120.0, batch=BatchGoal.FIT, batch_size=8, memory_limit=int(6e9), looked_s=3.0, **BATCH_ALONE)
+    found, runner, results = Search(wanted), machine.runner(), []
+    while not isinstance(step := found.next(results), Finished):
+        dies = step.through_epoch and int(step.knobs["batch_size"]) > 64
+        results.append(SegmentResult(id=step.id, status=Status.CRASH, took_s=1.0) if dies else runner.run(step))
+    assert 32 <= step.batch.size <= 64
+    assert step.batch.proved.size == step.batch.size
+
+
 def test_a_line_that_promised_too_much_is_followed_down_again():
     machine = Machine(batch=32, launch=9, device=2.2, plans_s=2.0, memory_per_sample=4e7)
     wanted = plan(budget_s=120.0, batch=BatchGoal.FIT, batch_size=32, memory_limit=int(6e9), looked_s=3.0, **BATCH_ALONE)
@@ -312,5 +324,6 @@ def test_behind_the_wall_of_the_input_a_batch_is_found_all_the_same(goal):
         end, _, _ = search(Machine(prepare=200, cores=2), wanted)
         assert end.code == "input-is-the-wall"
         assert ("batch_size" in end.profile) == (goal is BatchGoal.FIT or too_large is not None)
+        assert any(decision.knob == "batch_size" for decision in end.decisions), "what was asked for is answered"
         if "batch_size" in end.profile:
             assert end.batch.proved.size == int(end.profile["batch_size"])

@@ -1,11 +1,14 @@
 """The race to the same loss over imagined curves."""
 
+import json
 import math
 import random
 
 import pytest
 
-from flatout.measure.time_to_loss import Learned, LossCurve, judge
+from flatout.measure.time_to_loss import Learned, LossCurve, curve_of, judge
+from flatout.tune.journal import TuneLine, line_of
+from flatout.tune.model import SegmentResult, Status
 
 
 def curve(seed, step_s, speed, seconds=10.0, noise=0.02, start=2.0):
@@ -39,6 +42,22 @@ def test_a_training_that_is_over_before_it_comes_there():
     found = judge(short)
     assert (found.verdict, found.code, found.not_reached) == (Learned.SLOWER, "fewer-steps", 3)
     assert found.ratio <= 1.05
+
+
+def test_a_curve_ends_where_it_is_no_number_and_can_be_written():
+    broken = curve_of([0.1, 0.2, 0.3], [1.0, math.inf, 2.0])
+    assert (broken.seconds, broken.losses, broken.broke) == ([0.1], [1.0], True)
+    assert not curve_of([0.1], [1.0]).broke
+    result = SegmentResult(id=1, status=Status.OK, took_s=1.0, curve=broken)
+    assert json.loads(line_of(TuneLine(result=result)))["result"]["curve"]["broke"] is True
+    plain = pairs(0.4)
+    assert judge([(one, broken) for one, _ in plain]).code == "not-finite"
+    assert judge([(broken, one) for one, _ in plain]).code == "plain-not-finite"
+
+
+def test_a_loss_that_only_wanders_is_nothing_learned():
+    drifting = [(curve(seed, 0.05, 0.0005, noise=0.001), curve(seed + 9, 0.2, 0.0005, noise=0.001)) for seed in range(3)]
+    assert judge(drifting).code == "nothing-learned"
 
 
 def test_a_training_that_breaks_is_slower():

@@ -4,9 +4,11 @@ import pytest
 from imagined import Machine, plan, search
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
+from flatout.tune.batch_growth import would_wait
 from flatout.tune.compute import looks_at
 from flatout.tune.course import Course
 from flatout.tune.inputs import workers_at_last
+from flatout.tune.ladder import by_supply
 from flatout.tune.model import Ceilings, Mode
 
 
@@ -28,6 +30,29 @@ def test_dear_children_are_looked_at_fewer_times(start_s, all_of_them):
     assert (looks == PAIRS_AT_LOOK) is all_of_them
     assert looks == PAIRS_AT_LOOK[: len(looks)]
     assert looks
+
+
+def test_as_many_workers_as_cores_are_not_the_most_before_more_were_tried():
+    """Those that wait for a disk need no core each; that more give no more must have been seen."""
+    course = Course(plan(budget_s=90.0, workers=2, worker_cap=2))
+    course.ceilings = Ceilings(real=100.0, with_copy=1000.0, supply=120.0)
+    course.supplies, course.input_matched = {2: 120.0}, True
+    asked = next(by_supply(course, course.offer("workers")), None)
+    assert (asked.mode, asked.knobs["workers"]) == (Mode.SUPPLY, "4")
+    course.most_supply = 120.0
+    assert next(by_supply(course, course.offer("workers")), None) is None
+
+
+def test_without_workers_a_faster_loop_is_no_loop_that_waits():
+    """Of workers that were dropped it is known what they gave, and that says nothing of the loop that fetches by itself."""
+    course = Course(plan(budget_s=90.0))
+    course.ceilings, course.most_supply = Ceilings(real=90.0, with_copy=1000.0), 100.0
+    batch = course.offer("batch_size")
+    assert not would_wait(course, batch, 64)
+    course.keep("workers", "2")
+    assert would_wait(course, batch, 64)
+    course.supplies = {2: 2000.0}
+    assert not would_wait(course, batch, 64)
 
 
 @pytest.mark.parametrize("code", ["no-time", "no-more-supply"])

@@ -50,11 +50,13 @@ def driver() -> Driver:
 @contextlib.contextmanager
 def looks() -> Iterator[Callable[[], list[Gpu]]]:
     """Held open for many looks at what changes while a card works; each look is a few short questions to each card."""
-    try:
-        import pynvml
+    pynvml: Any = None
+    with contextlib.suppress(Exception):  # without the package, the library or a driver there is nothing to look at
+        import pynvml as found
 
-        pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - without the package, the library or a driver there is nothing to look at
+        found.nvmlInit()
+        pynvml = found
+    if pynvml is None:
         yield list
         return
     try:

@@ -22,7 +22,8 @@ HEAD = 0.1
 SMOOTHED = 0.1  # of the losses of a curve are in its running mean
 LEAST = math.log(1.03)  # a difference within this is not claimed: the steps of a large batch are coarse
 ENDED = 0.9  # of the plain training's time: it was over by itself
-LEARNED = 3.0  # standard errors of the tail: less is no learning
+LEARNED = 3.0  # standard errors of the tail: less is no learning …
+FALLEN = 0.01  # … nor is a fall by less than this share: it wanders so far by itself
 
 
 class Learned(StrEnum):
@@ -33,7 +34,13 @@ class Learned(StrEnum):
 
 class LossCurve(Struct, frozen=True, kw_only=True):
     seconds: list[float]
-    losses: list[float]
+    losses: list[float]  # up to where they are numbers
+    broke: bool = False  # it came to something that is no number, and ends there
+
+
+def curve_of(seconds: Sequence[float], losses: Sequence[float]) -> LossCurve:
+    end = next((place for place, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    return LossCurve(seconds=list(seconds[:end]), losses=list(losses[:end]), broke=end is not None)
 
 
 class TimeToLoss(Struct, frozen=True, kw_only=True):
@@ -48,6 +55,7 @@ class TimeToLoss(Struct, frozen=True, kw_only=True):
     plain_s: float | None = None  # means
     changed_s: float | None = None
     goal: float | None = None
+    steps_ratio: float | None = None  # the changed one's steps in a second to the plain one's
     not_reached: int = 0  # changed trainings that never came there: their time is at least the whole
 
 
@@ -61,9 +69,9 @@ class _Race(Struct, frozen=True, kw_only=True):
 
 def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
     """Pairs of curves of one seed, plain first."""
-    if any(not all(map(math.isfinite, plain.losses)) for plain, _ in pairs):
+    if any(_broke(plain) for plain, _ in pairs):
         return TimeToLoss(verdict=Learned.UNKNOWN, code="plain-not-finite", pairs=len(pairs))
-    if any(not all(map(math.isfinite, changed.losses)) for _, changed in pairs):
+    if any(_broke(changed) for _, changed in pairs):
         return TimeToLoss(verdict=Learned.SLOWER, code="not-finite", pairs=len(pairs))
     few = any(len(curve.losses) < FEWEST_LOSSES for curve, _ in pairs) or any(len(changed.losses) < 3 for _, changed in pairs)
     if len(pairs) < FEWEST_PAIRS or few:
@@ -84,6 +92,7 @@ def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
         plain_s=mean(race.plain_s for race in races),
         changed_s=mean(race.changed_s for race in races),
         goal=mean(race.goal for race in races),
+        steps_ratio=math.exp(mean(math.log(_pace(changed) / _pace(plain)) for plain, changed in pairs)),
         not_reached=sum(not race.reached for race in races),
     )
 
@@ -103,7 +112,7 @@ def _learns(curve: LossCurve) -> bool:
     tail = _tail(curve)
     spread = stdev(tail) / math.sqrt(len(tail)) if len(tail) > 1 else 0.0
     head = curve.losses[: max(2, int(HEAD * len(curve.losses)))]
-    return mean(head) - mean(tail) > LEARNED * spread
+    return mean(head) - mean(tail) > max(LEARNED * spread, FALLEN * abs(mean(head)))
 
 
 def _race(plain: LossCurve, changed: LossCurve) -> _Race:
@@ -117,6 +126,14 @@ def _race(plain: LossCurve, changed: LossCurve) -> _Race:
         reached=changed_s is not None,
         ended_before=changed.seconds[-1] < ENDED * plain.seconds[-1],
     )
+
+
+def _broke(curve: LossCurve) -> bool:
+    return curve.broke or not all(map(math.isfinite, curve.losses))
+
+
+def _pace(curve: LossCurve) -> float:
+    return len(curve.losses) / curve.seconds[-1]
 
 
 def _tail(curve: LossCurve) -> list[float]:

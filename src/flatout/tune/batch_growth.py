@@ -9,19 +9,43 @@ from flatout.tune.baseline import look, waits
 from flatout.tune.batch_time import comparison_s, probe_shape, room_s, step_s
 from flatout.tune.course import Course, Steps
 from flatout.tune.judge import percent
+from flatout.tune.ladder import workers_for
 from flatout.tune.learning import race
-from flatout.tune.model import BatchGoal, Mode, Offer, Params, Values
+from flatout.tune.model import BatchGoal, BatchProbe, Mode, Offer, Params, Values
 from flatout.tune.recover import held
+from flatout.tune.schedule import workers_of
 from flatout.tune.trial import Question, Trial
 
 AT_THE_SUPPLY = 0.9  # of what the loader gives at most, the loop waits for it
 LOOK = 5  # segments
 
 
+def as_the_loop_would(course: Course, probes: list[BatchProbe]) -> Steps[list[BatchProbe]]:
+    """Rates on kept batches as the real loop could have them: without workers fetching and computing take turns, with them the
+    slower side counts. Else the largest batch always seems the fastest."""
+    rates = [probe.rate for probe in probes if isinstance(probe.rate, float)]
+    if not rates or course.compute_mode is not Mode.REPLAY_HOST:
+        return probes
+    wanted = yield from workers_for(course, max(rates))
+    workers = workers_of(course.plan, {**course.whole, **course.aid, **wanted})
+    supply = course.supplies.get(workers)
+    if supply is None:
+        return probes
+    return [replace(probe, rate=_beside(probe.rate, supply, bool(workers))) for probe in probes]
+
+
+def _beside(rate: float | Missing, supply: float, fetched_ahead: bool) -> float | Missing:
+    if isinstance(rate, Missing):
+        return rate
+    return min(rate, supply) if fetched_ahead else 1 / (1 / rate + 1 / supply)
+
+
 def would_wait(course: Course, offer: Offer, size: int) -> bool:
-    """Whether even the present batches could be computed faster than the loader ever gives them."""
+    """Whether even the present batches could be computed faster than the loader ever gives them. Without workers both take
+    turns, and every millisecond counts."""
+    workers = workers_of(course.plan, {**course.whole, **course.aid})
     most, demand = course.most_supply, course.ceilings.with_copy
-    if most is None or not isinstance(demand, float) or demand < most:
+    if not workers or most is None or not isinstance(demand, float) or demand < max(most, course.supplies.get(workers, 0.0)):
         return False
     course.decide(offer, str(size), "input-is-the-wall", {"supply": round(most, 1), "demand": round(demand, 1)})
     return True
@@ -63,6 +87,8 @@ def learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison,
     learned = yield from race(course, {**course.whole, **course.aid, "batch_size": value})
     if course.batch is not None:
         course.batch = replace(course.batch, time_to_loss=learned)
+    if learned.steps_ratio is not None:  # of the real loop, where kept batches say what it could compute
+        gain = percent(learned.steps_ratio * int(value) / int(course.whole.get("batch_size", course.plan.batch_size or value)))
     told: Params = {"batch": int(value), "gain": gain}
     doubtful = learned.verdict is Learned.UNKNOWN and learned.ratio is not None and learned.ratio < 1
     if learned.verdict is Learned.SLOWER or doubtful:

@@ -22,7 +22,7 @@ from flatout.tune.batch import (
     safe_size,
     smaller_size,
 )
-from flatout.tune.batch_growth import is_faster, keep_size, learns_too, would_wait
+from flatout.tune.batch_growth import as_the_loop_would, is_faster, keep_size, learns_too, would_wait
 from flatout.tune.batch_time import (
     kept_back_s,
     probe_s,
@@ -33,6 +33,7 @@ from flatout.tune.batch_time import (
     step_s,
 )
 from flatout.tune.course import Course, Steps
+from flatout.tune.judge import percent
 from flatout.tune.ladder import workers_for
 from flatout.tune.model import (
     BatchGoal,
@@ -82,7 +83,10 @@ def batch_size(course: Course) -> Steps[None]:
         policy = replace(policy, dear=dear)
     if probes:
         _tell(course, policy, probes)
-        yield from _take(course, offer, policy, probes)
+        if plan.batch is BatchGoal.GROW:
+            probes = yield from as_the_loop_would(course, probes)
+        if plan.batch is not BatchGoal.GROW or not would_wait(course, offer, probes[-1].size):
+            yield from _take(course, offer, policy, probes)
         if "batch_size" not in course.whole and (plan.batch_too_large is not None or course.died):
             yield from _take_the_first(course, offer, policy, probes)
     if before is not None and kept is not None and course.whole.get("batch_size") == kept:
@@ -207,7 +211,7 @@ def _take(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
         if unfinished is not None and best is not None:
             course.no_time(offer, str(unfinished), _needs(course, policy, probes, unfinished, best.hot), room_s(course))
         else:
-            _no_larger(course, offer, policy)
+            _none_larger(course, offer, policy, probes)
         return
     if policy.goal is BatchGoal.FIT:
         proved = yield from _prove(course, offer, policy, probes)
@@ -228,8 +232,6 @@ def _grow(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
         return None
     wanted = yield from workers_for(course, best.rate)
     course.aid = {**course.aid, **wanted}
-    if would_wait(course, offer, best.size):
-        return None
     proved = yield from _prove(course, offer, policy, probes)
     if proved is None:
         return None
@@ -266,6 +268,17 @@ def _fits(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchP
     else:
         course.decide(offer, str(size), "batch-ran", {"batch": size, "largest": largest})
     keep_size(course, str(size))
+
+
+def _none_larger(course: Course, offer: Offer, policy: BatchPolicy, probes: list[BatchProbe]) -> None:
+    """Of the fastest, that it is not faster; of the largest, that none larger holds."""
+    rates = {probe.size: probe.rate for probe in probes if is_safe(probe, policy) and isinstance(probe.rate, float)}
+    largest, own = max(rates, default=policy.start), rates.get(policy.start)
+    if policy.goal is BatchGoal.GROW and own and largest > policy.start:
+        gain = percent(rates[largest] / own)
+        course.decide(offer, str(largest), "batch-not-faster", {"batch": largest, "gain": gain})
+    else:
+        _no_larger(course, offer, policy)
 
 
 def _no_larger(course: Course, offer: Offer, policy: BatchPolicy) -> None:
@@ -309,7 +322,9 @@ def _prove(course: Course, offer: Offer, policy: BatchPolicy, probes: list[Batch
             probes = [*probes, probe]
             died.append(size)
             course.died.append(size)
-            size = smaller_size(probe, policy, slope, len(died)) if held_up is None else None
+            refused = result is None or result.status in GOES_WITHOUT  # by the script itself, not for want of memory
+            smaller = max(policy.start, size // LESS) if refused else smaller_size(probe, policy, slope, len(died))
+            size = smaller if held_up is None else None
     else:
         size = None
     if held_up is None and size is not None and size > policy.start:  # the time was up first

@@ -154,8 +154,9 @@ def input_is_the_wall(course: Course) -> bool:
 
 def skip_behind_the_wall(course: Course) -> None:
     ceilings = course.ceilings
-    for offer in course.offers():
-        if is_compute(offer) or (offer.knob == "batch_size" and course.plan.batch is BatchGoal.GROW):
+    grown = [offer for offer in course.plan.offers if offer.knob == "batch_size" and course.plan.batch is BatchGoal.GROW]
+    for offer in [*course.offers(), *grown]:
+        if is_compute(offer) or (offer in grown and offer.knob not in course.whole):
             for value in offer.values or [str(course.plan.batch_size)]:
                 figures: Params = {"supply": _told(ceilings.real), "demand": _told(ceilings.with_copy)}
                 course.decide(offer, value, "input-is-the-wall", figures)

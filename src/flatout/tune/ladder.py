@@ -85,7 +85,9 @@ def _upwards(course: Course, offer: Offer, first: int, enough: float) -> Steps[i
     now = workers_of(plan, course.whole)
     # Without workers nothing is fetched while something is computed: then the first rung wins by that alone.
     best, most_given = now, supplies[now] if now else 0.0
-    workers, missed, most = now, 0, plan.worker_cap
+    # Of as many as cores it is not known yet whether they need one each.
+    beyond = now >= plan.worker_cap and course.most_supply is None
+    workers, missed, most = now, 0, plan.worker_cap * (MORE_THAN_CORES if beyond else 1)
     while most_given < enough and missed < (2 if workers < plan.worker_cap else 1) and workers < most:
         workers, before = min(most, first if workers == now else 2 * workers), workers
         rate = yield from _supply_of(course, offer, workers)

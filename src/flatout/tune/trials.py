@@ -17,7 +17,7 @@ from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
-from flatout.measure.time_to_loss import LossCurve
+from flatout.measure.time_to_loss import LossCurve, curve_of
 from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.cards import CardMeter
 from flatout.tune.curves import Curves
@@ -240,7 +240,7 @@ class Trials:
         times, losses = (told["times"], told["losses"]) if told else ([], [])
         if len(times) < 3 or len(times) != len(losses):
             return None
-        return LossCurve(seconds=[second - times[1] for second in times[2:]], losses=[float(loss) for loss in losses[2:]])
+        return curve_of([second - times[1] for second in times[2:]], [float(loss) for loss in losses[2:]])
 
     def _losses(self, knobs: Values, wanted: dict[str, Any], longest_s: float = LONGEST_S) -> dict[str, Any] | None:
         self.stop()
