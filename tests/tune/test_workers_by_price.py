@@ -4,12 +4,12 @@ import pytest
 from imagined import Machine, plan, search
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
-from flatout.tune.batch_growth import would_wait
+from flatout.tune.batch_growth import as_the_loop_would, would_wait
 from flatout.tune.compute import looks_at
 from flatout.tune.course import Course
 from flatout.tune.inputs import workers_at_last
-from flatout.tune.ladder import by_supply
-from flatout.tune.model import Ceilings, Mode
+from flatout.tune.ladder import by_supply, workers_for
+from flatout.tune.model import BatchProbe, Ceilings, Mode, SegmentResult, Status
 
 
 def test_no_worker_of_a_rung_is_saved_while_the_compute_side_may_become_faster():
@@ -53,6 +53,32 @@ def test_without_workers_a_faster_loop_is_no_loop_that_waits():
     assert would_wait(course, batch, 64)
     course.supplies = {2: 2000.0}
     assert not would_wait(course, batch, 64)
+
+
+def test_workers_that_give_less_than_the_loop_fetches_by_itself_are_not_wanted():
+    """Seen with batches that cost next to nothing: 106,000 samples/s without workers, 15,000 with two."""
+    course = Course(plan(budget_s=90.0, worker_cap=2))
+    course.ceilings, course.input_matched = Ceilings(real=11_000.0, with_copy=18_000.0), True
+    course.supplies, course.supplied_with = {0: 106_000.0, 2: 15_000.0}, {0: {}, 2: {}}
+    wanted, probes = ends_with(workers_for(course, 800_000.0)), [16, 256, 4096]
+    assert wanted == {}
+    rates = {16: 27_000.0, 256: 340_000.0, 4096: 800_000.0}
+    asked = as_the_loop_would(course, [BatchProbe(size=size, ran=True, rate=rates[size]) for size in probes])
+    seen = {probe.size: probe.rate for probe in ends_with(asked)}
+    assert seen[16] == pytest.approx(21_500, rel=0.01)
+    assert seen[4096] < 1.2 * seen[256] < 106_000
+    course.supplies[2] = 300_000.0
+    assert ends_with(workers_for(course, 800_000.0)) == {"workers": "2"}
+
+
+def ends_with(steps):
+    """What a course of steps comes to that needs no segment, or only ones that are refused."""
+    try:
+        segment = next(steps)
+        while True:
+            segment = steps.send(SegmentResult(id=segment.id, status=Status.REFUSED, took_s=0.1, code="not-now"))
+    except StopIteration as end:
+        return end.value
 
 
 @pytest.mark.parametrize("code", ["no-time", "no-more-supply"])

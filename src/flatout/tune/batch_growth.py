@@ -9,7 +9,7 @@ from flatout.tune.baseline import look, waits
 from flatout.tune.batch_time import comparison_s, probe_shape, room_s, step_s
 from flatout.tune.course import Course, Steps
 from flatout.tune.judge import percent
-from flatout.tune.ladder import workers_for
+from flatout.tune.ladder import beside_loader, workers_for
 from flatout.tune.learning import race
 from flatout.tune.model import BatchGoal, BatchProbe, Mode, Offer, Params, Values
 from flatout.tune.recover import held
@@ -21,23 +21,18 @@ LOOK = 5  # segments
 
 
 def as_the_loop_would(course: Course, probes: list[BatchProbe]) -> Steps[list[BatchProbe]]:
-    """Rates on kept batches as the real loop could have them: without workers fetching and computing take turns, with them the
-    slower side counts. Else the largest batch always seems the fastest."""
+    """Rates on kept batches as the real loop could have them; else the largest batch always seems the fastest."""
     rates = [probe.rate for probe in probes if isinstance(probe.rate, float)]
     if not rates or course.compute_mode is not Mode.REPLAY_HOST:
         return probes
     wanted = yield from workers_for(course, max(rates))
     workers = workers_of(course.plan, {**course.whole, **course.aid, **wanted})
-    supply = course.supplies.get(workers)
-    if supply is None:
+    if workers not in course.supplies:
         return probes
-    return [replace(probe, rate=_beside(probe.rate, supply, bool(workers))) for probe in probes]
-
-
-def _beside(rate: float | Missing, supply: float, fetched_ahead: bool) -> float | Missing:
-    if isinstance(rate, Missing):
-        return rate
-    return min(rate, supply) if fetched_ahead else 1 / (1 / rate + 1 / supply)
+    return [
+        replace(probe, rate=beside_loader(course, probe.rate, workers)) if isinstance(probe.rate, float) else probe
+        for probe in probes
+    ]
 
 
 def would_wait(course: Course, offer: Offer, size: int) -> bool:

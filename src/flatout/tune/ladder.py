@@ -55,7 +55,16 @@ def workers_for(course: Course, rate: float | Missing) -> Steps[Values]:
     course.ceilings = replace(before, with_copy=rate)
     best = yield from by_supply(course, offer)
     course.ceilings = before
-    return {"workers": str(best)} if best is not None and best > now else {}
+    if best is None or best <= now or beside_loader(course, rate, best) < RUNG * beside_loader(course, rate, now):
+        return {}
+    return {"workers": str(best)}
+
+
+def beside_loader(course: Course, rate: float, workers: int) -> float:
+    """What a loop of this rate on kept batches has beside its loader: without workers fetching and computing take turns, with
+    them the slower side counts."""
+    supply = course.supplies[workers]
+    return min(rate, supply) if workers else 1 / (1 / rate + 1 / supply)
 
 
 def _as_many_as_needed(course: Course, best: int, enough: float) -> int:
