@@ -26,7 +26,8 @@ class Interruption(BaseException):
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Raises an Interruption at the first signal; until the end of the block, further ones change nothing."""
+    """Raises an Interruption at the first signal; further ones change nothing, and after the block none does: whoever was
+    interrupted is about to leave, and a second Ctrl-C in its last moments must not change its exit code."""
     hits = 0
 
     def hit(number: int, frame: object) -> None:
@@ -43,4 +44,4 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if hits else handler)
