@@ -65,6 +65,24 @@ def test_a_training_that_breaks_is_slower():
     assert (judge(broken).verdict, judge(broken).code) == (Learned.SLOWER, "not-finite")
 
 
+def test_a_loss_that_has_long_been_level_is_no_lottery():
+    """When the last of it is reached, noise alone says; both fall equally fast here, and are level for most of the time."""
+    ratios = []
+    for number in range(12):
+        plain = [curve(10 * number + seed, 0.03, 4.0, noise=0.04, start=3.0) for seed in range(3)]
+        changed = [curve(1000 + 10 * number + seed, 0.06, 4.0, noise=0.02, start=3.0) for seed in range(3)]
+        ratios.append(judge(list(zip(plain, changed, strict=True))).ratio)
+    assert max(ratios) < 1.25
+    assert min(ratios) > 0.8
+
+
+def test_what_is_probably_later_is_told_from_what_cannot_be_told():
+    codes = {speed: [judge(pairs(speed, 0.05, 100 * number)).code for number in range(20)] for speed in (0.185, 0.2)}
+    assert set(codes[0.185]) <= {"rather-later", "later-there"}
+    assert "rather-later" in codes[0.185]
+    assert codes[0.2].count("too-noisy") >= 18
+
+
 def test_where_the_plain_training_learns_nothing_nothing_is_said():
     flat = [(curve(seed, 0.05, 0.0), curve(seed + 9, 0.2, 0.0)) for seed in range(3)]
     assert (judge(flat).verdict, judge(flat).code) == (Learned.UNKNOWN, "nothing-learned")

@@ -1,9 +1,10 @@
 """Whether a larger batch learns faster: the seconds that each training needs to come to the same loss.
 
 Samples per second say nothing of learning: a larger batch takes fewer steps in the same time. Each seed gives a pair of curves,
-loss over seconds of the loop, both for the same time. The goal is the loss that the plain training has come to at its end; what
-counts is when each of the two is there for the first time, in a running mean. Noise makes a curve touch the goal early, and
-small batches are noisier: the larger one is not flattered.
+loss over seconds of the loop, both for the same time. The goal is the loss that the plain training has come to at its end, but
+for a fiftieth of its way: where a loss has long been level, noise alone says when the last of it is reached. What counts is when
+each of the two is there for the first time, in a running mean. Noise makes a curve touch the goal early, and small batches are
+noisier: the larger one is not flattered.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from flatout.measure.parity import FEWEST_PAIRS, T95
 FEWEST_LOSSES = 12
 TAIL = 0.2  # of the time: its mean is where a training has come to
 HEAD = 0.1
+FIRST = 3  # losses: where it began
+SPARED = 0.02  # of the way from there
 SMOOTHED = 0.1  # of the losses of a curve are in its running mean
 LEAST = math.log(1.03)  # a difference within this is not claimed: the steps of a large batch are coarse
 ENDED = 0.9  # of the plain training's time: it was over by itself
@@ -81,7 +84,7 @@ def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
     races = [_race(plain, changed) for plain, changed in pairs]
     logs = [math.log(race.plain_s / race.changed_s) for race in races]
     reach = T95[min(len(logs) - 1, max(T95))] * stdev(logs) / math.sqrt(len(logs))
-    verdict, code = _verdict(mean(logs) - reach, mean(logs) + reach, races)
+    verdict, code = _verdict(mean(logs), reach, races)
     return TimeToLoss(
         verdict=verdict,
         code=code,
@@ -97,7 +100,8 @@ def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
     )
 
 
-def _verdict(low: float, high: float, races: Sequence[_Race]) -> tuple[Learned, str]:
+def _verdict(middle: float, reach: float, races: Sequence[_Race]) -> tuple[Learned, str]:
+    low, high = middle - reach, middle + reach
     missed = sum(not race.reached for race in races)
     if missed == len(races):
         return Learned.SLOWER, "fewer-steps" if all(race.ended_before for race in races) else "never-there"
@@ -105,7 +109,8 @@ def _verdict(low: float, high: float, races: Sequence[_Race]) -> tuple[Learned, 
         return Learned.FASTER, "sooner-there"
     if high < -LEAST:
         return Learned.SLOWER, "later-there"
-    return Learned.UNKNOWN, "too-noisy"
+    later = -middle > max(LEAST, reach / T95[min(len(races) - 1, max(T95))])  # by more than its standard error
+    return Learned.UNKNOWN, "rather-later" if later else "too-noisy"
 
 
 def _learns(curve: LossCurve) -> bool:
@@ -116,7 +121,7 @@ def _learns(curve: LossCurve) -> bool:
 
 
 def _race(plain: LossCurve, changed: LossCurve) -> _Race:
-    goal = mean(_tail(plain))
+    goal = _goal(plain)
     plain_s = _first(plain, goal)
     changed_s = _first(changed, goal)
     return _Race(
@@ -139,6 +144,11 @@ def _pace(curve: LossCurve) -> float:
 def _tail(curve: LossCurve) -> list[float]:
     from_s = (1 - TAIL) * curve.seconds[-1]
     return [loss for second, loss in zip(curve.seconds, curve.losses, strict=True) if second >= from_s]
+
+
+def _goal(plain: LossCurve) -> float:
+    level = mean(_tail(plain))
+    return level + SPARED * max(0.0, mean(plain.losses[:FIRST]) - level)
 
 
 def _first(curve: LossCurve, goal: float) -> float | None:

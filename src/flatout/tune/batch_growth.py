@@ -85,8 +85,7 @@ def learns_too(course: Course, offer: Offer, value: str, seen: tuple[Comparison,
     if learned.steps_ratio is not None:  # of the real loop, where kept batches say what it could compute
         gain = percent(learned.steps_ratio * int(value) / int(course.whole.get("batch_size", course.plan.batch_size or value)))
     told: Params = {"batch": int(value), "gain": gain}
-    doubtful = learned.verdict is Learned.UNKNOWN and learned.ratio is not None and learned.ratio < 1
-    if learned.verdict is Learned.SLOWER or doubtful:
+    if learned.verdict is Learned.SLOWER or learned.code == "rather-later":
         course.decide(offer, value, "batch-learns-slower", {**told, "why": learned.code, **_times(learned)}, seen)
         return
     if learned.verdict is Learned.FASTER:

@@ -32,7 +32,6 @@ from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, restart_values, 
 
 T = TypeVar("T")
 
-
 OVERTIME = 0.1  # of the budget: what has not answered then is given up
 Steps: TypeAlias = Generator[Segment, SegmentResult, T]
 
@@ -108,7 +107,7 @@ class Course:
         self.pending = 0  # segments that the stage at hand still expects
         self.asked = 0
         self.spent_s = 0.0
-        self.raced_s = 0.0  # beside the budget
+        self.raced_s, self.curve_child_s = 0.0, 0.0  # beside the budget; of one such child, what is no training
         self.died: list[int] = []  # batches, in the real loop
         self._child: Values | None = None  # restart knobs of the living child
         self._prices = Prices()
@@ -176,6 +175,8 @@ class Course:
         )
         self._child = None
         self.raced_s += result.took_s
+        trained_s = result.curve.seconds[-1] if result.curve is not None and result.curve.seconds else result.took_s
+        self.curve_child_s = max(self.curve_child_s, result.took_s - trained_s)
         self.pending = max(0, self.pending - 1)
         return result.curve
 

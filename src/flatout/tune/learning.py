@@ -50,4 +50,5 @@ def _seconds(course: Course, end_s: float, curves: int) -> float:
 
 
 def _child_s(course: Course) -> float:
-    return course.start_s + course.standing_build_s + LEAVING_S
+    """As its like were seen to take, which have all the script's own beginning in them."""
+    return max(course.start_s + course.standing_build_s + LEAVING_S, course.curve_child_s)
