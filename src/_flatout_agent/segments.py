@@ -19,13 +19,14 @@ from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.feeding import Feed
 from _flatout_agent.observe.lag import Lag
+from _flatout_agent.parts import parts_of
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, HOST, Replay
 from _flatout_agent.supply import MODE as SUPPLY
 from _flatout_agent.supply import Supply
 from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, WENT_ON, answer_name
 
-PIN = "pin_memory"
+PIN, COMPILED = "pin_memory", "compile"
 POLL_S = 0.002
 WINDOWS = 8
 ENOUGH = 0.6  # of what was to be timed
@@ -96,27 +97,7 @@ class SegmentsCourse(TrialCourse):
         os._exit(0)
 
     def begin(self, driver: Driver) -> None:
-        numerics = {name: kind().numerics(driver.scene) for name, kind in _hot_kinds().items()}
-        loaders = [len_of(loader) for loader in driver.scene.loaders]
-        ready = {
-            "roots": [type(root).__name__ for root in driver.scene.roots],
-            "device": driver.scene.device_type,
-            "torch": str(self._torch.__version__),
-            "optimizers": [type(optimizer).__name__ for optimizer in driver.scene.optimizers],
-            "loader_sites": [use.site for use in driver.tape.clock.loaders.uses.values() if use.batches],
-            "loaders": loaders,
-            "workers": max((getattr(loader, "num_workers", 0) for loader in driver.scene.loaders), default=0),
-            "batch_size": next((getattr(loader, "batch_size", None) for loader in driver.scene.loaders), None),
-            "shapes": driver.scene.shapes(),
-            "samples": max((samples_of(loader) for loader in driver.scene.loaders), default=0),
-            "memory_limit": self._books.limit(driver.scene.device_type, self._fraction),
-            "memory_capped": self._books.is_capped(driver.scene.device_type, self._fraction),
-            "autocast": driver.scene.autocast_seen,
-            "compiled": driver.scene.compiled_seen,
-            **_first_loader(driver.scene.loaders),
-            "numerics": numerics,
-            "early": told(driver.early),
-        }
+        ready = parts_of(driver, self._torch, self._books, self._fraction)
         write_whole(os.path.join(self._folder, READY), ready)
         self._ask(driver)
 
@@ -151,7 +132,7 @@ class SegmentsCourse(TrialCourse):
             # Batches that lay ready before the switch came at no price: they warm nothing.
             if self._segment["mode"] != "real" or not driver.scene.handover.unsettled():
                 self._warm_left -= 1
-            if self._warm_left <= 0 or self._over(now, WARMING):
+            if self._warm_left <= 0 or (not self._builds() and self._over(now, WARMING)):
                 self._start_timing(driver)
             return
         self._steps += 1
@@ -249,6 +230,12 @@ class SegmentsCourse(TrialCourse):
         self._mark = Mark(driver)
         self._windows = []
         self._steps = 0
+        if self._builds():
+            self._began = perf_counter_ns()
+
+    def _builds(self) -> bool:
+        """What is compiled is not there, or not recorded, before its first steps are done: these are not to be hurried."""
+        return bool(self._segment["knobs"].get(COMPILED))
 
     def _turning(self, driver: Driver) -> None:
         """An epoch ends in the middle of what is timed: what was timed so far may be enough."""
@@ -363,32 +350,6 @@ def drained(began: Mark, ended: Mark) -> float:
         return 0.0
     batches = ended.batches - began.batches
     return (began.ready - ended.ready) / batches if batches > 0 else 0.0
-
-
-def len_of(loader: Any) -> int | None:
-    try:
-        return len(loader)
-    except Exception:
-        return None
-
-
-def samples_of(loader: Any) -> int:
-    try:
-        return len(loader.dataset)
-    except Exception:
-        return 0
-
-
-def _first_loader(loaders: list[Any]) -> dict[str, Any]:
-    """How the script itself has set up what it loads with: whether a key of its configuration has an effect is seen here."""
-    names = ("pin_memory", "persistent_workers", "prefetch_factor")
-    return {name: next((getattr(loader, name, None) for loader in loaders), None) for name in names}
-
-
-def _hot_kinds() -> dict[str, Any]:
-    from _flatout_agent.apply.registry import KNOBS
-
-    return {name: KNOBS[name] for name in ("workers", "persistent_workers", "prefetch_factor", "pin_memory")}
 
 
 def write_whole(path: str, value: dict[str, Any]) -> None:

@@ -138,3 +138,17 @@ def test_a_batch_is_not_raced_where_the_loader_is_the_limit_already():
     assert not any(one.curve for one in segments)
     assert [d.code for d in end.decisions if d.knob == "batch_size"] == ["input-is-the-wall"]
     assert end.profile["precision"] == "bf16"
+
+
+def test_where_children_are_dear_the_race_is_planned_by_what_they_cost():
+    """Seen on a card: children were taken for half of what they cost, and after one pair no time was left for the others."""
+    machine = Machine(**KINDS["large steps"], **{**CARD, "start_s": 12.0, "memory_per_sample": 4e9, "learns": 1.0})
+    end, segments, results = growing(machine, budget_s=183.0, looked_s=12.0)
+    curves = [result.curve for segment, result in zip(segments, results, strict=True) if segment.curve]
+    assert len(curves) == 6
+    assert end.batch.time_to_loss.pairs == 3
+    assert end.raced_s <= 1.25 * 100.0
+    too_dear = Machine(**KINDS["large steps"], **{**CARD, "start_s": 30.0, "memory_per_sample": 4e9, "learns": 1.0})
+    end, segments, _ = growing(too_dear, looked_s=30.0)
+    assert not any(one.curve for one in segments), "nothing is begun that cannot be brought to its end"
+    assert end.raced_s == 0

@@ -147,6 +147,18 @@ def test_a_segment_that_may_take_so_long_and_no_longer(trials):
     assert trials.carry_out(segment(3)).status is Status.OK, "a new child, as after any end"
 
 
+def test_what_is_compiled_is_warm_before_a_segment_is_cut_short(trials):
+    """Seen on a card: compiling took all of the time that the segment might take, and two cold steps were what was timed."""
+    trials.look()
+    built = trials.carry_out(
+        segment(1, {"compile": "default"}, Mode.REAL, warm_steps=6, timed_s=0.2, timed_steps=12, limit_s=2.0)
+    )
+    assert built.status is Status.OK
+    assert built.outcomes["compile"].state == "applied", built.outcomes
+    assert built.took_s > 2.0, "nothing was compiled: this shows nothing"
+    assert built.steps >= 12
+
+
 @pytest.mark.thorough
 def test_a_curve_over_seconds_and_an_argument_without_effect(trials):
     curve = trials.timed_curve({"batch_size": "40"}, 4000, 0, 0.3)

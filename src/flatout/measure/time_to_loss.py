@@ -2,9 +2,9 @@
 
 Samples per second say nothing of learning: a larger batch takes fewer steps in the same time. Each seed gives a pair of curves,
 loss over seconds of the loop, both for the same time. The goal is the loss that the plain training has come to at its end, but
-for a fiftieth of its way: where a loss has long been level, noise alone says when the last of it is reached. What counts is when
-each of the two is there for the first time, in a running mean. Noise makes a curve touch the goal early, and small batches are
-noisier: the larger one is not flattered.
+for a fiftieth of its way: where a loss has long been level, noise alone says when the last of it is reached. What counts is
+when each of the two is there for the first time, in a running mean. Noise makes a curve touch the goal early, and small
+batches are noisier: the larger one is not flattered.
 """
 
 from __future__ import annotations

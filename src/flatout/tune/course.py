@@ -45,6 +45,7 @@ FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
 INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
 SHORT = 0.9  # of the lower ceiling
+REAL_LONGER = 1.5  # a loader delivers unevenly: workers in bursts, disks in fits
 HURRY_S = 150.0  # a budget below this is for what gives most
 
 
@@ -58,10 +59,6 @@ class StandingBrokenError(Exception):
 
 class TooShortError(Exception):
     """The script ends before anything can be timed."""
-
-
-# A loader delivers unevenly: workers in bursts, disks in fits.
-REAL_LONGER = 1.5
 
 
 class Course:
@@ -213,9 +210,11 @@ class Course:
             self.hang_s = max(self.hang_s, result.took_s)
         gone = result.fault or result.status in (Status.ENDED, Status.LATE)
         self._child = None if gone else restart_values(self.plan, values)
-        if result.status is not Status.OK:
-            return
         plain = result.took_s - result.build_s
+        if result.status is not Status.OK:
+            if restart and result.status is Status.ENDED and result.steps:
+                self._prices.started(max(0.0, plain - self.hot_s(mode)), result.build_s)
+            return
         if any(offer.builds and offer.knob in values for offer in self.plan.offers):
             self._prices.built(values, restart, result.build_s)
         if restart:
@@ -278,9 +277,8 @@ class Course:
         again = self._prices.turning_back_s()
         turning = again if isinstance(again, float) and self.standing_build_s and not restarts else 0.0
         tuned = self.hot_s()
-        plain = (
-            tuned if self.in_a_hurry else max(tuned, self._prices.plain_s)
-        )  # in a hurry some seconds over are the smaller evil
+        # In a hurry some seconds over are the smaller evil.
+        plain = tuned if self.in_a_hurry else max(tuned, self._prices.plain_s)
         ceiling = CEILING_LENGTH * self.hot_s(self.compute_mode) if self.compute_mode is not Mode.REAL else 0.0
         return FINAL_PAIRS * (tuned + plain + turning + ceiling) + fresh
 

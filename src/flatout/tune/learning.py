@@ -17,6 +17,8 @@ SHARE = 1 / 12  # of the budget, for each of the curves
 MOST_S, MOST = 100.0, 0.5  # for all of them and their children: so long, or this share of a longer budget
 LEAVING_S = 0.5  # of a child that has told its losses
 SHORTEST_S, LONGEST_S = 3.0, 20.0
+OVERTIME = 0.25  # what has begun is brought to its end
+LIKE_THE_FIRST = 0.8  # of the first look: what a child takes at most, until one was seen
 PATIENCE, PATIENCE_S = 3.0, 20.0  # with a child that does not tell its losses
 
 
@@ -45,8 +47,11 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
 
 def _seconds(course: Course, end_s: float, curves: int) -> float:
     """For each curve that is still to come, besides its child."""
-    left = end_s - course.raced_s - curves * _child_s(course)
-    return min(LONGEST_S, max(SHORTEST_S, SHARE * course.plan.budget_s), left / curves)
+    left, child_s, begun = end_s - course.raced_s, _child_s(course), bool(course.curve_child_s)
+    dear_s = child_s if begun else max(child_s, LIKE_THE_FIRST * course.plan.looked_s)
+    if left + (OVERTIME * end_s if begun else 0.0) < curves * (child_s + SHORTEST_S):
+        return 0.0
+    return min(LONGEST_S, max(SHORTEST_S, SHARE * course.plan.budget_s), max(SHORTEST_S, left / curves - dear_s))
 
 
 def _child_s(course: Course) -> float:
