@@ -35,7 +35,7 @@ class FirstStep:
         """What it saw, when so many losses are there."""
         self._handle.remove()
         norms = [None if norm is None else float(norm) for norm in self._norms]
-        sample = [number for part in self._parts for number in part.tolist()]
+        sample = [[] if part is None else part.tolist() for part in self._parts]
         self._norms, self._parts = [], []
         return {"begun": self._begun, "ended": losses, "norms": norms, "sample": sample, "drew": self._drew}
 
@@ -59,6 +59,7 @@ class FirstStep:
                 gradient = parameter.grad
                 if gradient is None:
                     self._norms.append(None)
+                    self._parts.append(None)
                     continue
                 if gradient.is_sparse:
                     gradient = gradient.coalesce().values()
@@ -71,6 +72,12 @@ class FirstStep:
         if self._device != "cuda":
             return None
         return self._torch.cuda.get_rng_state().tolist()
+
+
+def other_draws(torch: Any, device: str, number: int) -> None:
+    """From here on the device draws other random numbers: how much these change a gradient by themselves."""
+    if number and device == "cuda":
+        torch.cuda.manual_seed_all(torch.initial_seed() + number)
 
 
 def _norm(torch: Any, gradient: Any, scale: Any) -> Any:

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from _flatout_agent.drive import Driver, Parent, TrialCourse, told
+from _flatout_agent.first_step import FirstStep, other_draws
 from _flatout_agent.profile import loop_ns
 from _flatout_agent.segments import write_whole
 from _flatout_agent.wire import LOSSES
@@ -21,6 +22,9 @@ class ParityCourse(TrialCourse):
         self._torch = torch
         self._folder = folder
         self._knobs = dict(wanted.get("knobs") or {})
+        self._draws = int(wanted.get("draws") or 0)
+        self._first: FirstStep | None = None
+        self._seen: dict[str, Any] | None = None  # of the first step
         self._steps = int(wanted["steps"])
         self._limit_s = float(wanted.get("seconds") or 0.0)  # for curves over time: it ends after so many, too
         self._times: list[float] = []  # of each loss, in seconds of the loop without the compiler's
@@ -37,10 +41,15 @@ class ParityCourse(TrialCourse):
 
     def begin(self, driver: Driver) -> None:
         self._outcomes = told(driver.board.set(self._knobs)) if self._knobs else {}
+        if not self._limit_s:
+            other_draws(self._torch, driver.scene.device_type, self._draws)
+            self._first = FirstStep(self._torch, driver.scene.device_type, self._count())
 
     def stepped(self, driver: Driver, now: int) -> bool:
         self._parent.end_if_gone()
-        if len(self._losses) + len(self._waiting) >= self._steps or self._over():
+        if self._first is not None:
+            self._seen, self._first = self._first.end(self._count()), None
+        if self._count() >= self._steps or self._over():
             self.finish(driver)
             os._exit(0)
         return True
@@ -48,8 +57,17 @@ class ParityCourse(TrialCourse):
     def finish(self, driver: Driver) -> None:
         self._read()
         proofs = told(driver.board.proofs())
-        result = {"losses": self._losses, "times": self._times, "outcomes": self._outcomes, "proofs": proofs}
+        result = {
+            "losses": self._losses,
+            "times": self._times,
+            "outcomes": self._outcomes,
+            "proofs": proofs,
+            "first": self._seen,
+        }
         write_whole(os.path.join(self._folder, LOSSES), result)
+
+    def _count(self) -> int:
+        return len(self._losses) + len(self._waiting)
 
     def _keep(self, loss: Any) -> None:
         if isinstance(loss, self._torch.Tensor) and loss.numel() == 1:

@@ -2,7 +2,15 @@
 
 import math
 
+from flatout.measure.one_batch import FirstStep, Training
 from flatout.tune.curves import NAME, Curves
+
+FIRST = FirstStep(begun=3, ended=4, norms=[1.0, None], sample=[[0.5, -0.5], []])
+
+
+def losses(*values):
+    return Training(losses=list(values))
+
 
 MINE = ["python", "train.py"]
 
@@ -10,30 +18,45 @@ MINE = ["python", "train.py"]
 def test_what_was_trained_is_found_again(tmp_path):
     first = Curves(tmp_path, MINE)
     assert first.find({}, 60, 0) is None
-    first.keep({}, 60, 0, [2.0, 1.5])
-    first.keep({"precision": "bf16", "workers": "4"}, 60, 1000, [2.0, math.inf])
+    first.keep({}, 60, 0, losses(2.0, 1.5))
+    first.keep({"precision": "bf16", "workers": "4"}, 60, 1000, losses(2.0, math.inf))
     again = Curves(tmp_path, MINE)
-    assert again.find({}, 60, 0) == [2.0, 1.5]
-    assert again.find({"workers": "4", "precision": "bf16"}, 60, 1000) == [2.0, math.inf]
+    assert again.find({}, 60, 0) == losses(2.0, 1.5)
+    assert again.find({"workers": "4", "precision": "bf16"}, 60, 1000) == losses(2.0, math.inf)
     for other in (({}, 60, 1000), ({}, 30, 0), ({"precision": "bf16"}, 60, 1000)):
         assert again.find(*other) is None
 
 
+def test_its_first_step_under_the_knobs_is_kept_with_it(tmp_path):
+    Curves(tmp_path, MINE).keep({}, 60, 0, Training(losses=[2.0], first=FIRST), draws=1)
+    again = Curves(tmp_path, MINE)
+    assert again.find({}, 60, 0) is None, "with other random numbers it is another training"
+    assert again.find({}, 60, 0, draws=1).first == FIRST
+
+
+def test_what_an_older_version_kept_is_read_without_a_first_step(tmp_path):
+    line = '{"command": ["python", "train.py"], "knobs": {}, "steps": 60, "seed": 0, "losses": [2.0, 1.5]}'
+    other = line.replace('"seed": 0', '"seed": 1000').replace("]}", '], "first": {"begun": "?"}}')
+    (tmp_path / NAME).write_text(f"{line}\n{other}\n", encoding="ascii")
+    read = Curves(tmp_path, MINE)
+    assert [read.find({}, 60, seed) for seed in (0, 1000)] == [losses(2.0, 1.5)] * 2
+
+
 def test_another_command_is_another_training(tmp_path):
-    Curves(tmp_path, [*MINE, "--config", "old.yaml"]).keep({}, 60, 0, [2.0])
+    Curves(tmp_path, [*MINE, "--config", "old.yaml"]).keep({}, 60, 0, losses(2.0))
     assert Curves(tmp_path, [*MINE, "--config", "new.yaml"]).find({}, 60, 0) is None
-    assert Curves(tmp_path, [*MINE, "--config", "old.yaml"]).find({}, 60, 0) == [2.0]
+    assert Curves(tmp_path, [*MINE, "--config", "old.yaml"]).find({}, 60, 0) == losses(2.0)
 
 
 def test_a_line_cut_short_costs_itself_alone(tmp_path):
-    Curves(tmp_path, MINE).keep({}, 60, 0, [2.0])
+    Curves(tmp_path, MINE).keep({}, 60, 0, losses(2.0))
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes() + b'{"knobs": {}, "ste')
-    Curves(tmp_path, MINE).keep({}, 60, 1000, [3.0])
+    Curves(tmp_path, MINE).keep({}, 60, 1000, losses(3.0))
     path.write_bytes(path.read_bytes() + b"\xff\x00\n[]\n")
     read = Curves(tmp_path, MINE)
-    assert (read.find({}, 60, 0), read.find({}, 60, 1000)) == ([2.0], [3.0])
+    assert (read.find({}, 60, 0), read.find({}, 60, 1000)) == (losses(2.0), losses(3.0))
 
 
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
-    Curves(tmp_path / "nowhere", MINE).keep({}, 60, 0, [2.0])
+    Curves(tmp_path / "nowhere", MINE).keep({}, 60, 0, losses(2.0))

@@ -97,7 +97,7 @@ def upgraded(body: Any, record: type[Record], source: str = "") -> dict[str, Any
     return cast("dict[str, Any]", body)
 
 
-def convert(body: dict[str, Any], record: type[R], source: str = "") -> R:
+def convert(body: dict[str, Any], record: type[S], source: str = "") -> S:
     """A plain tree, kind and version left out, as the record that it holds."""
     try:
         return msgspec.convert({k: v for k, v in body.items() if k not in _HEAD}, record)

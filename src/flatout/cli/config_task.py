@@ -226,7 +226,7 @@ class ConfigTask:
         from flatout.tune.parity import Gate
 
         gate = Gate(
-            lambda values, steps, seed: (new if values else old).curve({}, steps, seed),
+            lambda values, steps, seed, draws: (new if values else old).curve({}, steps, seed, draws),
             lambda what: self.screen.hint(self.words("tune.parity-running", what=what)),
         )
         found.parity = gate.check({"config": "new"})

@@ -239,23 +239,26 @@ def _plan(ready: dict[str, Any], limits: dict[str, Any], asked: dict[str, Any], 
 def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finished:
     """What changes the rounding is kept only if the training learns the same; "unknown" is said, and kept back."""
     from flatout.measure.parity import Verdict
+    from flatout.report import parity as report
     from flatout.tune.parity import Gate
 
     # Batches of another size make other losses: both sides of the comparison have the same.
     batch = {name: value for name, value in end.profile.items() if name == "batch_size"}
     others = {name: value for name, value in end.profile.items() if name != "batch_size"}
     gate = Gate(
-        lambda knobs, steps, seed: trials.curve({**batch, **knobs}, steps, seed),
+        lambda knobs, steps, seed, draws: trials.curve({**batch, **knobs}, steps, seed, draws),
         lambda what: screen.hint(screen.words("tune.parity-running", what=what)),
+        drawing := {name for name, found in trials.ready.get("numerics", {}).items() if found == Numerics.RESAMPLED},
     )
     knobs, parity, taken = gate.repaired(others)
     records.write_bytes(place / "parity.json", records.encode(parity))
-    shown = {name: "?" if value is None else f"{value:.4g}" for name, value in
-             (("difference", parity.difference), ("upper", parity.upper), ("margin", parity.margin))}  # fmt: skip
-    key = "same-numbers" if parity.code == "same-numbers" else parity.verdict
-    screen.say(screen.words(f"tune.parity-{key}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **shown))
-    if taken:
-        screen.say(screen.words("tune.parity-taken-out", knobs=", ".join(taken)))
+    for sentence in report.sentences(parity, taken, sorted(drawing & knobs.keys()), screen.words):
+        screen.say(sentence)
+    if gate.pairs:
+        picture = place / "parity.svg"
+        with contextlib.suppress(OSError):  # the verdict does not hang on it
+            records.write_bytes(picture, report.picture(gate.pairs, parity, screen.words).encode())
+            screen.say(screen.words("parity.picture", path=str(picture)))
     return records.replace(end, profile={**knobs, **batch} if parity.verdict is Verdict.PASS else {}, parity=parity)
 
 

@@ -13,11 +13,12 @@ from statistics import median
 
 from flatout.base.records import Struct
 
-REPEATABLE = 0.01  # losses before the knobs, of the loss
+REPEATABLE = 1e-4  # of the loss: other data or other weights show in losses before the knobs, even where all are near chance
 LOSS, LENGTH, COSINE = 0.03, 1.2, 0.9  # what rounding to bf16 never came near in the four specimens
 BY_CHANCE = 2.0  # times what other random numbers change by themselves
 SLACK = 0.15  # of the cosine below what these leave
-MISSING = 0.01  # of the length of all: a parameter with so much has a gradient or something is wrong
+COUNTS = 0.01  # of the length of all: a parameter with so much has a gradient that says something …
+TURNED = 0.5  # … and its own cosine is not below this; rounding leaves nine tenths and more
 
 
 class FirstStep(Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class FirstStep(Struct, frozen=True, kw_only=True):
     begun: int
     ended: int
     norms: list[float | None]  # of each parameter's gradient
-    sample: list[float]  # of their numbers
+    sample: list[list[float]]  # of each one's numbers
     drew: bool = False  # random numbers were drawn on the device, as dropout does
 
 
@@ -51,6 +52,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
     length: float
     cosine: float
     missing: bool
+    turned: bool
 
 
 def compare(pairs: Sequence[tuple[Training, Training]], by_chance: tuple[Training, Training] | None = None) -> OneBatch:
@@ -64,16 +66,21 @@ def compare(pairs: Sequence[tuple[Training, Training]], by_chance: tuple[Trainin
     chance = _seen(*by_chance) if by_chance is not None else None
     loss, length, cosine = (median(getattr(one, name) for one in seen) for name in ("loss", "length", "cosine"))
     code = "same-batch-same-step"
-    if sum(one.missing for one in seen) > len(seen) / 2:
+    if _most(seen, "missing", chance):
         code = "gradient-missing"
     elif not abs(loss - 1) <= max(LOSS, BY_CHANCE * abs(chance.loss - 1) if chance else 0.0):
         code = "other-loss"
     elif not abs(math.log(length)) <= max(math.log(LENGTH), BY_CHANCE * abs(math.log(chance.length)) if chance else 0.0):
         code = "other-length"
-    elif not cosine >= min(COSINE, chance.cosine - SLACK if chance else 1.0):
+    elif not cosine >= min(COSINE, chance.cosine - SLACK if chance else 1.0) or _most(seen, "turned", chance):
         code = "other-direction"
     ok = code == "same-batch-same-step"
     return OneBatch(ok=ok, code=code, pairs=len(seen), loss=loss, length=length, cosine=cosine)
+
+
+def _most(seen: Sequence[_Seen], name: str, chance: _Seen | None) -> bool:
+    """In most of the pairs, and not where other random numbers do the same."""
+    return sum(getattr(one, name) for one in seen) > len(seen) / 2 and not (chance is not None and getattr(chance, name))
 
 
 def drew(pairs: Sequence[tuple[Training, Training]]) -> bool:
@@ -86,7 +93,7 @@ def _seen(plain: Training, changed: Training) -> _Seen | None:
     if a is None or b is None or len(a.norms) != len(b.norms) or a.ended - a.begun != b.ended - b.begun:
         return None
     losses = [*plain.losses[: a.ended], *changed.losses[: b.ended]]
-    if a.begun != b.begun or a.begun == a.ended or not all(map(math.isfinite, losses)):
+    if a.begun != b.begun or not 0 < a.begun < a.ended or not all(map(math.isfinite, losses)):
         return None
     scale = max(abs(loss) for loss in losses) or 1.0
     before = zip(plain.losses[: a.begun], changed.losses[: b.begun], strict=True)
@@ -94,18 +101,25 @@ def _seen(plain: Training, changed: Training) -> _Seen | None:
         return None
     here, there = sum(plain.losses[a.begun : a.ended]), sum(changed.losses[b.begun : b.ended])
     lengths = [math.sqrt(sum(norm * norm for norm in one.norms if norm is not None)) for one in (a, b)]
-    if not lengths[0] or not math.isfinite(lengths[0]) or len(a.sample) == 0:
+    if not lengths[0] or not math.isfinite(lengths[0]):
         return None
-    missing = any(
-        norm is not None and norm > MISSING * lengths[0] and not other for norm, other in zip(a.norms, b.norms, strict=True)
-    )
-    # Losses that cross zero have no ratio of their own.
+    parameters = [_Parameter(*one) for one in zip(a.norms, b.norms, a.sample, b.sample, strict=True)]
+    large = [one for one in parameters if one.plain > COUNTS * lengths[0]]
     return _Seen(
-        loss=1 + (there - here) / (abs(here) or scale),
+        loss=1 + (there - here) / (abs(here) or scale),  # losses that cross zero have no ratio of their own
         length=_positive(lengths[1] / lengths[0]),
-        cosine=_cosine(a.sample, b.sample) if len(a.sample) == len(b.sample) else 0.0,
-        missing=missing,
+        cosine=sum(one.cosine * one.plain * one.changed for one in parameters) / (lengths[0] * lengths[1] or 1.0),
+        missing=any(not one.changed for one in large),
+        turned=any(one.cosine < TURNED for one in large if one.changed),
     )
+
+
+class _Parameter:
+    """One parameter's gradients, plain and changed."""
+
+    def __init__(self, plain: float | None, changed: float | None, here: Sequence[float], there: Sequence[float]) -> None:
+        self.plain, self.changed = plain or 0.0, changed or 0.0
+        self.cosine = _cosine(here, there) if len(here) == len(there) else 0.0
 
 
 def _positive(ratio: float) -> float:
@@ -118,4 +132,4 @@ def _cosine(a: Sequence[float], b: Sequence[float]) -> float:
         return 0.0
     dot = sum(one * other for one, other in zip(a, b, strict=True))
     size = math.sqrt(sum(one * one for one in a) * sum(other * other for other in b))
-    return dot / size if size else 0.0
+    return dot / size if size else 1.0  # of what was looked at, nothing moves: its length says more

@@ -13,6 +13,7 @@ from enum import StrEnum
 from statistics import mean, stdev
 
 from flatout.base.records import Struct
+from flatout.measure.one_batch import OneBatch
 
 SHARE_OF_PROGRESS = 0.05
 FEWEST_PAIRS = 3
@@ -34,6 +35,7 @@ class Parity(Struct, frozen=True, kw_only=True):
     difference: float | None = None  # of the later half's mean loss, changed less plain
     upper: float | None = None  # one-sided 95 %
     margin: float | None = None
+    batch: OneBatch | None = None  # what both make of the same batch with the same weights
 
 
 def judge(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Parity:

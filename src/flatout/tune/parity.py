@@ -1,9 +1,13 @@
-"""The parity gate: curves of fresh children, and a profile that fails is repaired by taking its likeliest culprit out."""
+"""The parity gate: fresh children train plain and tuned from the same seeds. What they make of one batch and their loss curves
+are compared; a profile that fails is repaired by taking its likeliest culprit out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from flatout.base.records import replace
+from flatout.measure import one_batch
+from flatout.measure.one_batch import OneBatch, Training
 from flatout.measure.parity import FEWEST_PAIRS, Parity, Verdict, judge
 from flatout.tune.model import Values
 
@@ -14,31 +18,55 @@ MOST_REPAIRS = 2
 # Rounding is changed by these, the likeliest culprit first; the others leave it alone.
 SUSPECTS = ("precision", "compile", "tf32", "channels_last", "fused_optimizer", "cudnn_benchmark", "checkpointing")
 
-Curve = Callable[[Values, int, int], "list[float] | None"]  # knobs, steps, seed
+Curve = Callable[[Values, int, int, int], "Training | None"]  # knobs, steps, seed, other random numbers on the device
+Pairs = list[tuple[Training, Training]]  # plain and changed
 Told = Callable[[str], None]
 
 
 class Gate:
-    """`curve` trains in a fresh child; `told` hears what is being done."""
+    """`curve` trains in a fresh child; `told` hears what is being done. `drawing` knobs are not trained with: they compute the
+    same, on other random numbers of the same kind, whose noise would hide what rounding does."""
 
-    def __init__(self, curve: Curve, told: Told) -> None:
+    def __init__(self, curve: Curve, told: Told, drawing: Collection[str] = ()) -> None:
         self._curve = curve
         self._told = told
-        self._plain: list[list[float] | None] | None = None
+        self._drawing = drawing
+        self._plain: list[Training | None] | None = None
+        self._failed = False
+        self.pairs: Pairs = []  # for the picture: those that failed, or that were trained last
 
     def check(self, knobs: Values) -> Parity:
         if self._plain is None:
             self._plain = []
             for seed in range(SEEDS):
                 self._told(f"plain {seed + 1}/{SEEDS}")
-                self._plain.append(self._curve({}, STEPS, 1000 * seed))
+                self._plain.append(self._curve({}, STEPS, 1000 * seed, 0))
         pairs = []
+        trained = {name: value for name, value in knobs.items() if name not in self._drawing}
         for seed, plain in enumerate(self._plain):
             self._told(f"tuned {seed + 1}/{SEEDS}")
-            changed = self._curve(knobs, STEPS, 1000 * seed)
+            changed = self._curve(trained, STEPS, 1000 * seed, 0)
             if plain is not None and changed is not None:
                 pairs.append((plain, changed))
-        return judge(pairs)
+        found = judge([(plain.losses, changed.losses) for plain, changed in pairs])
+        same = self._same_batch(pairs)
+        found = replace(found, batch=same)
+        if same.ok is False and found.verdict is not Verdict.FAIL:
+            found = replace(found, verdict=Verdict.FAIL, code=same.code)
+        if not self._failed:
+            self.pairs, self._failed = pairs, found.verdict is Verdict.FAIL
+        return found
+
+    def _same_batch(self, pairs: Pairs) -> OneBatch:
+        """Where gradients differ and the device draws random numbers, a training that draws others says how much these do."""
+        found = one_batch.compare(pairs)
+        plain = self._plain[0] if self._plain else None
+        if found.ok is False and plain is not None and one_batch.drew(pairs):
+            self._told("plain +")
+            other = self._curve({}, STEPS, 0, 1)
+            if other is not None:
+                return one_batch.compare(pairs, (plain, other))
+        return found
 
     def repaired(self, profile: Values) -> tuple[Values, Parity, list[str]]:
         """The profile, or what is left of it once it passes; the verdict; what was taken out."""

@@ -17,10 +17,11 @@ from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
+from flatout.measure.one_batch import Training
 from flatout.measure.time_to_loss import LossCurve, curve_of
 from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.cards import CardMeter
-from flatout.tune.curves import Curves
+from flatout.tune.curves import Curves, training_of
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
@@ -221,16 +222,17 @@ class Trials:
     def _given_up(self, segment: Segment, began: float) -> bool:
         return segment.give_up_s is not None and self._clock.monotonic() - began >= segment.give_up_s
 
-    def curve(self, knobs: Values, steps: int, seed: int) -> list[float] | None:
-        """The losses of so many steps in a fresh child; None where it does not come to its end."""
-        kept = self._curves.find(knobs, steps, seed)
+    def curve(self, knobs: Values, steps: int, seed: int, draws: int = 0) -> Training | None:
+        """So many steps in a fresh child; None where it does not come to its end. `draws`: others on the device."""
+        kept = self._curves.find(knobs, steps, seed, draws)
         if kept is not None:
             return kept
-        told = self._losses(knobs, {"steps": steps, "seed": seed})
-        losses = [float(loss) for loss in told["losses"]] if told else None
-        if losses:
-            self._curves.keep(knobs, steps, seed, losses)
-        return losses
+        told = self._losses(knobs, {"steps": steps, "seed": seed, "draws": draws})
+        if not told or not told["losses"]:
+            return None
+        training = training_of(told)
+        self._curves.keep(knobs, steps, seed, training, draws)
+        return training
 
     def timed_curve(
         self, knobs: Values, steps: int, seed: int, seconds: float, longest_s: float = LONGEST_S

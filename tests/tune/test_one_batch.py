@@ -1,0 +1,126 @@
+"""What two trainings make of one batch, over imagined gradients: rounding passes, what learns something else does not."""
+
+import math
+import random
+
+import pytest
+
+from flatout.measure.one_batch import FirstStep, Training, compare, drew
+from flatout.tune.parity import Gate
+
+SIZES = (256, 64, 64, 8)
+SCALES = (1.0, 0.5, 0.1, 0.001)  # of each parameter's gradient
+
+
+def training(seed, loss=2.0, noise=0.0, scale=1.0, draws=False, before=(2.2, 2.1), change=None):
+    """`noise` moves every number of the gradient, `change` does something to one parameter's."""
+    draw, stir = random.Random(seed), random.Random(seed + 1000 * round(1e6 * noise))
+    sample = []
+    for size, length in zip(SIZES, SCALES, strict=True):
+        clean = [length * draw.gauss(0, 1) for _ in range(size)]
+        sample.append([scale * (number + noise * length * stir.gauss(0, 1)) for number in clean])
+    if change is not None:
+        change(sample)
+    norms = [math.sqrt(sum(number**2 for number in part)) for part in sample]
+    first = FirstStep(begun=len(before), ended=len(before) + 1, norms=norms, sample=sample, drew=draws)
+    return Training(losses=[*before, loss, 1.9, 1.8], first=first)
+
+
+def pairs(**changed):
+    return [(training(seed, draws=changed.get("draws", False)), training(seed, **changed)) for seed in range(3)]
+
+
+def upside_down(sample):
+    sample[2][:] = [-number for number in sample[2]]
+
+
+def gone(sample):
+    sample[1][:] = [0.0] * len(sample[1])
+
+
+def tiny_gone(sample):
+    sample[3][:] = [0.0] * len(sample[3])
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.1])
+def test_rounding_is_the_same_step(noise):
+    found = compare(pairs(noise=noise, loss=2.0 * (1 + noise / 20)))
+    assert (found.ok, found.pairs) == (True, 3)
+    assert found.cosine > 0.98
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"loss": 1.8}, "other-loss"),
+        ({"scale": 0.5}, "other-length"),
+        ({"scale": math.nan}, "other-length"),
+        ({"noise": 1.0}, "other-length"),
+        ({"scale": -1.0}, "other-direction"),
+        ({"change": upside_down}, "other-direction"),
+        ({"change": gone}, "gradient-missing"),
+    ],
+)
+def test_another_step_is_named(changed, code):
+    found = compare(pairs(**changed))
+    assert (found.ok, found.code) == (False, code), found
+
+
+def test_a_parameter_whose_gradient_is_rounding_alone_says_nothing():
+    assert compare(pairs(change=tiny_gone)).ok is True
+
+
+def test_what_does_not_repeat_itself_is_not_compared():
+    for before in ((2.2, 2.1002 * 1.001), (2.2,), ()):
+        found = compare(pairs(loss=1.0, before=before))
+        assert (found.ok, found.code) == (None, "not-repeatable"), before
+    assert compare([(Training(losses=[1.0]), training(0))]).code == "no-gradients"
+    assert compare([]).ok is None
+
+
+def dropped(draws):
+    """Gradients under dropout: other masks, other numbers, the same kind of step."""
+    return {"noise": 0.8, "scale": 0.8, "loss": 2.05, "draws": draws}
+
+
+def test_what_other_random_numbers_change_is_not_blamed_on_a_knob():
+    changed = pairs(**dropped(True))
+    assert drew(changed)
+    assert compare(changed).ok is False
+    chance = (training(0, draws=True), training(0, noise=0.75, scale=0.8, loss=1.96, draws=True))
+    assert compare(changed, chance).ok is True
+    assert compare(pairs(loss=1.2, draws=True), chance).code == "other-loss"
+
+
+def test_the_gate_asks_for_chance_only_where_it_may_have_been_that():
+    asked = []
+
+    def curve(knobs, steps, seed, draws, shaken):
+        asked.append(draws)
+        kind = dropped(True) if knobs or draws else {"draws": True}
+        if not shaken:
+            kind = {**kind, "draws": False}
+        tail = [2 - step / 60 for step in range(60)]
+        one = training(seed // 1000, **kind)
+        return Training(losses=[*one.losses[:3], *tail], first=one.first)
+
+    shaken = Gate(lambda *them: curve(*them, True), lambda _: None).check({"precision": "bf16"})
+    assert (shaken.verdict, shaken.batch.ok) == ("pass", True), shaken
+    assert asked == [0] * 6 + [1]
+    asked.clear()
+    still = Gate(lambda *them: curve(*them, False), lambda _: None).check({"precision": "bf16"})
+    assert (still.verdict, still.code) == ("fail", still.batch.code)
+    assert asked == [0] * 6
+
+
+def test_knobs_that_only_draw_otherwise_are_not_trained_with():
+    seen = []
+
+    def curve(knobs, steps, seed, draws):
+        seen.append(dict(knobs))
+        return Training(losses=[2 - step / 60 for step in range(60)])
+
+    gate = Gate(curve, lambda _: None, {"workers"})
+    knobs, parity, _ = gate.repaired({"precision": "bf16", "workers": "4"})
+    assert (knobs, parity.verdict) == ({"precision": "bf16", "workers": "4"}, "pass")
+    assert seen == [{}] * 3 + [{"precision": "bf16"}] * 3

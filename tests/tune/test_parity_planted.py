@@ -1,0 +1,128 @@
+"""Bad profiles planted in real scripts: what learns something else is refused, however well its loss looks.
+
+Each script misbehaves where autocast is on, as scripts do: a branch for mixed precision that forgets something. With Adam a
+wrong scale changes no weight and hardly the curve; a term that is left out makes the loss smaller.
+"""
+
+import os
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("torch")
+
+from conftest import QUIET
+from flatout.base.clock import SystemClock
+from flatout.base.words import Words
+from flatout.launch.sandbox import Sandbox
+from flatout.measure.parity import Verdict
+from flatout.report import parity as report
+from flatout.tune.parity import Gate
+from flatout.tune.trials import Trials
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 512
+
+    def __getitem__(self, index):
+        x = torch.randn(16)
+        return x, x[:4].abs().sum()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.aux = nn.Linear(16, 64), nn.Linear(64, 1), nn.Linear(64, 16)
+
+    def forward(self, x):
+        mixed = torch.is_autocast_cpu_enabled()
+        hidden = F.dropout(F.relu(self.body(x)), 0.1, self.training)
+        return self.head(hidden).squeeze(-1), self.aux(hidden), mixed
+
+if __name__ == "__main__":
+    {seeding}
+    net = Net()
+    optimizer = torch.optim.{optimizer}
+    loader = DataLoader(Noisy(), batch_size=32, shuffle=True)
+    for epoch in range(1000):
+        for x, y in loader:
+            guess, again, mixed = net(x)
+            main, aux = F.mse_loss(guess.float(), y), F.mse_loss(again.float(), x)
+            loss = {loss}
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
+ADAM, SGD = "Adam(net.parameters(), lr=3e-3)", "SGD(net.parameters(), lr=0.02)"
+SEEDED = "torch.manual_seed(0)"
+GOOD = "main + aux"
+
+
+@pytest.fixture
+def gate(script, tmp_path):
+    """The gate over real children of the script, with its verdict on bf16 beside workers."""
+
+    def judged(loss=GOOD, optimizer=ADAM, seeding=SEEDED):
+        path = script(SCRIPT.format(loss=loss, optimizer=optimizer, seeding=seeding))
+        environ = {**os.environ, **QUIET}
+        with Trials([sys.executable, str(path)], environ, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+            numerics = trials.look()["numerics"]
+            found = Gate(trials.curve, lambda _: None, {name for name, kind in numerics.items() if kind == "resampled"})
+            return found, found.repaired({"precision": "bf16", "workers": "1"})
+
+    return judged
+
+
+def test_rounding_alone_passes_beside_workers_that_draw_otherwise(gate):
+    """The dataset draws its data: with a worker it draws others, which no loss and no gradient may be blamed for."""
+    found, (knobs, parity, taken) = gate()
+    assert parity.verdict is Verdict.PASS, parity
+    assert (knobs, taken) == ({"precision": "bf16", "workers": "1"}, [])
+    assert parity.batch.ok is True, parity.batch
+    assert parity.batch.pairs == 3
+    assert 0 < abs(parity.batch.loss - 1) < 0.01, "the same numbers: bf16 was never on"
+    assert parity.batch.cosine > 0.98
+    for plain, tuned in found.pairs:
+        assert plain.losses[: plain.first.begun] == tuned.losses[: tuned.first.begun]
+        assert plain.losses == pytest.approx(tuned.losses, rel=0.05), "other data"
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimizer", "code"),
+    [
+        ("main if mixed else main + aux", ADAM, "gradient-missing"),
+        ("(main + 0.2 * aux) if mixed else main + aux", ADAM, "other-loss"),
+        ("(main + aux) * (0.5 if mixed else 1.0)", ADAM, "other-loss"),
+        ("(main + aux - (main + aux).detach() * 0.5) * 2 if mixed else main + aux", SGD, "other-length"),
+        ("(2 * main.detach() - main + aux) if mixed else main + aux", ADAM, "other-direction"),
+    ],
+    ids=["a dropped term", "a faded term", "half the loss", "twice the gradient", "a term upside down"],
+)
+def test_what_learns_something_else_is_refused(loss, optimizer, code, gate):
+    found, (knobs, parity, taken) = gate(loss, optimizer)
+    assert taken == ["precision"]
+    assert knobs == {"workers": "1"}
+    assert (parity.verdict, parity.code) == (Verdict.PASS, "same-numbers"), "what is left of it changes no rounding"
+    # What the gate saw before it took precision out.
+    again = Gate(lambda knobs, steps, seed, draws: _kept(found, knobs, seed), lambda _: None).check({"precision": "bf16"})
+    assert (again.verdict, again.batch.code) == (Verdict.FAIL, code), again
+    drawn = ElementTree.fromstring(report.picture(found.pairs, again, Words("zh")))
+    assert len([one for one in drawn.iter() if one.tag.endswith("polyline")]) == 8
+    said = report.sentences(again, [], [], Words("en"))
+    assert said[0].startswith("Parity: failed"), said
+
+
+def test_a_script_that_does_not_repeat_itself_is_judged_by_its_curves(gate):
+    _, (_, parity, _) = gate(seeding="torch.seed()")
+    assert (parity.batch.ok, parity.batch.code) == (None, "not-repeatable")
+    assert parity.verdict is not Verdict.FAIL
+
+
+def _kept(found, knobs, seed):
+    return found.pairs[seed // 1000][bool(knobs)]
