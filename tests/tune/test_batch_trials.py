@@ -147,6 +147,47 @@ def test_a_segment_that_may_take_so_long_and_no_longer(trials):
     assert trials.carry_out(segment(3)).status is Status.OK, "a new child, as after any end"
 
 
+SLOW_WHEN_PLAIN = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(8, 1)
+
+    def forward(self, x):
+        if not torch.is_autocast_cpu_enabled():
+            time.sleep(0.25)
+        return self.line(x).float()
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x = torch.randn(512, 8)
+    for epoch in range(100000):
+        for a, b in DataLoader(TensorDataset(x, x[:, :1]), batch_size=16):
+            loss = nn.functional.mse_loss(net(a), b)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
+
+
+def test_a_race_is_run_under_the_knobs_and_not_in_the_plain_steps_before_them(script, tmp_path):
+    """Seen on a card: three steps in float32 took a large batch most of its three seconds, and the small one none of them."""
+    command = [sys.executable, str(script(SLOW_WHEN_PLAIN))]
+    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+        curve = trials.timed_curve({"precision": "bf16"}, 100_000, 0, 0.5)
+    assert 0.4 <= curve.seconds[-1] <= 0.8
+    assert len(curve.losses) > 20
+    steps = [later - earlier for earlier, later in zip(curve.seconds, curve.seconds[1:], strict=False)]
+    assert max(steps) < 0.25, "a plain step"
+
+
 def test_what_is_compiled_is_warm_before_a_segment_is_cut_short(trials):
     """Seen on a card: compiling took all of the time that the segment might take, and two cold steps were what was timed."""
     trials.look()

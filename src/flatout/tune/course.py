@@ -108,6 +108,7 @@ class Course:
         self.died: list[int] = []  # batches, in the real loop
         self._child: Values | None = None  # restart knobs of the living child
         self._prices = Prices()
+        self.curves: dict[tuple[tuple[tuple[str, str], ...], int], LossCurve] = {}  # by knobs and seed
         self._scale = 1.0
 
     @property
@@ -153,29 +154,8 @@ class Course:
         finally:
             self._scale = scale
 
-    def ask_curve(self, values: Values, seed: int, seconds: float, steps: int, give_up_s: float) -> Steps[LossCurve | None]:
-        """The losses of a short training in a child of its own."""
-        self.asked += 1
-        result = yield Segment(
-            id=self.asked,
-            knobs=dict(values),
-            warm_steps=0,
-            timed_s=seconds,
-            timed_steps=steps,
-            mode=Mode.REAL,
-            restart=True,
-            stage="learning",
-            trying=list(self.trying),
-            curve=True,
-            seed=seed,
-            give_up_s=give_up_s,
-        )
+    def child_is_gone(self) -> None:
         self._child = None
-        self.raced_s += result.took_s
-        trained_s = result.curve.seconds[-1] if result.curve is not None and result.curve.seconds else result.took_s
-        self.curve_child_s = max(self.curve_child_s, result.took_s - trained_s)
-        self.pending = max(0, self.pending - 1)
-        return result.curve
 
     def _segment(self, values: Values, mode: Mode, restart: bool, shape: Shape) -> Segment:
         self.asked += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from flatout.measure.time_to_loss import Learned, LossCurve, TimeToLoss, judge
 from flatout.tune.course import Course, Steps
-from flatout.tune.model import Values
+from flatout.tune.model import Mode, Segment, Values
 
 SEEDS = 3
 STEPS = 4000  # of the plain training at most: mostly the seconds end it
@@ -28,21 +28,57 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
     pairs: list[tuple[LossCurve, LossCurve]] = []
     end_s = course.raced_s + max(MOST_S, MOST * course.plan.budget_s)
     for number in range(SEEDS):
-        seconds = _seconds(course, end_s, 2 * (SEEDS - number))
+        seeds = [1000 * later for later in range(number, SEEDS)]
+        to_come = sum(_key(own, seed) not in course.curves for seed in seeds) + len(seeds)
+        seconds = _seconds(course, end_s, to_come)
         if seconds < SHORTEST_S:
             return TimeToLoss(verdict=Learned.UNKNOWN, code="no-time-to-race", pairs=len(pairs))
-        course.pending = 2 * (SEEDS - number)
+        course.pending = to_come
         give_up_s = seconds + PATIENCE * _child_s(course) + PATIENCE_S
-        plain = yield from course.ask_curve(own, 1000 * number, seconds, STEPS, give_up_s)
+        plain = yield from _train(course, own, seeds[0], seconds, STEPS, give_up_s)
         if plain is None:
             break
         # A little longer than the plain one: what comes to the goal in the last moment has come to it.
         as_long = 1.02 * plain.seconds[-1]
-        other = yield from course.ask_curve(changed, 1000 * number, as_long, 10 * STEPS, give_up_s)
+        other = yield from _train(course, changed, seeds[0], as_long, 10 * STEPS, give_up_s)
         if other is None:
             break
         pairs.append((plain, other))
     return judge(pairs)
+
+
+def _train(course: Course, values: Values, seed: int, seconds: float, steps: int, give_up_s: float) -> Steps[LossCurve | None]:
+    """The losses of a short training in a child of its own; what was trained in an earlier race is not trained again."""
+    known = course.curves.get(_key(values, seed))
+    if known is not None:
+        return known
+    course.asked += 1
+    result = yield Segment(
+        id=course.asked,
+        knobs=dict(values),
+        warm_steps=0,
+        timed_s=seconds,
+        timed_steps=steps,
+        mode=Mode.REAL,
+        restart=True,
+        stage="learning",
+        trying=list(course.trying),
+        curve=True,
+        seed=seed,
+        give_up_s=give_up_s,
+    )
+    course.child_is_gone()
+    course.raced_s += result.took_s
+    trained_s = result.curve.seconds[-1] if result.curve is not None and result.curve.seconds else result.took_s
+    course.curve_child_s = max(course.curve_child_s, result.took_s - trained_s)
+    course.pending = max(0, course.pending - 1)
+    if result.curve is not None:
+        course.curves[_key(values, seed)] = result.curve
+    return result.curve
+
+
+def _key(values: Values, seed: int) -> tuple[tuple[tuple[str, str], ...], int]:
+    return tuple(sorted(values.items())), seed
 
 
 def _seconds(course: Course, end_s: float, curves: int) -> float:

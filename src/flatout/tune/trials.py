@@ -237,12 +237,14 @@ class Trials:
     def timed_curve(
         self, knobs: Values, steps: int, seed: int, seconds: float, longest_s: float = LONGEST_S
     ) -> LossCurve | None:
-        """The same over the seconds of the loop; without the first step, which pays for what happens once."""
+        """The same over the seconds of the loop, from the first step under the knobs on, which pays for what happens once. The
+        steps before it are the plain script's: they would cost a larger batch more."""
         told = self._losses(knobs, {"steps": steps, "seed": seed, "seconds": seconds}, longest_s)
-        times, losses = (told["times"], told["losses"]) if told else ([], [])
-        if len(times) < 3 or len(times) != len(losses):
+        if told is None or len(told["times"]) != len(told["losses"]):
             return None
-        return curve_of([second - times[1] for second in times[2:]], [float(loss) for loss in losses[2:]])
+        zero = told["begun"] + 1
+        times, losses = told["times"][zero:], told["losses"][zero:]
+        return curve_of([second - times[0] for second in times[1:]], losses[1:]) if len(times) > 1 else None
 
     def _losses(self, knobs: Values, wanted: dict[str, Any], longest_s: float = LONGEST_S) -> dict[str, Any] | None:
         self.stop()
