@@ -15,17 +15,13 @@ FEWEST, MOST_EACH = 4, 256  # of one parameter
 
 
 class FirstStep:
-    """From the moment it is made to the end of the next step. `drew`: whether the device drew random numbers meanwhile, as
-    dropout does; then no two trainings have quite the same gradients."""
+    """From the moment it is made to the end of the next step."""
 
-    def __init__(self, torch: Any, device: str, begun: int) -> None:
+    def __init__(self, torch: Any, begun: int) -> None:
         from torch.optim import optimizer
 
         self._torch = torch
-        self._device = device
         self._begun = begun  # losses that were there
-        self._state = self._random_state()
-        self._drew = False
         self._known: set[int] = set()
         self._norms: list[Any] = []
         self._parts: list[Any] = []
@@ -37,14 +33,13 @@ class FirstStep:
         norms = [None if norm is None else float(norm) for norm in self._norms]
         sample = [[] if part is None else part.tolist() for part in self._parts]
         self._norms, self._parts = [], []
-        return {"begun": self._begun, "ended": losses, "norms": norms, "sample": sample, "drew": self._drew}
+        return {"begun": self._begun, "ended": losses, "norms": norms, "sample": sample}
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Of several optimizers each once: a GAN's critic may step five times."""
         try:
             if id(optimizer) not in self._known:
                 self._known.add(id(optimizer))
-                self._drew = self._drew or self._random_state() != self._state
                 self._look_at(optimizer)
         except Exception as error:
             fault("first_step", error)
@@ -67,17 +62,18 @@ class FirstStep:
                 self._norms.append(_norm(torch, gradient, scale))
                 self._parts.append(_unscaled(gradient[:: max(1, len(gradient) // each)][:each], scale))
 
-    def _random_state(self) -> Any:
-        """Of the device alone: the processor's generator is the loader's as well."""
-        if self._device != "cuda":
-            return None
-        return self._torch.cuda.get_rng_state().tolist()
 
+def other_draws(torch: Any, roots: list[Any], number: int) -> None:
+    """From the next forward pass on dropout and its like draw other numbers: how much these change a gradient by themselves.
+    The batch is there by then, and has the numbers that it has in every training from this seed."""
+    if not number or not roots:
+        return
 
-def other_draws(torch: Any, device: str, number: int) -> None:
-    """From here on the device draws other random numbers: how much these change a gradient by themselves."""
-    if number and device == "cuda":
-        torch.cuda.manual_seed_all(torch.initial_seed() + number)
+    def draw(module: Any, inputs: Any) -> None:
+        handle.remove()
+        torch.manual_seed(torch.initial_seed() + number)
+
+    handle = roots[0].register_forward_pre_hook(draw)
 
 
 def _norm(torch: Any, gradient: Any, scale: Any) -> Any:

@@ -44,8 +44,8 @@ class ParityCourse(TrialCourse):
         self._outcomes = told(driver.board.set(self._knobs)) if self._knobs else {}
         self._begun = self._count()
         if not self._limit_s:
-            other_draws(self._torch, driver.scene.device_type, self._draws)
-            self._first = FirstStep(self._torch, driver.scene.device_type, self._count())
+            other_draws(self._torch, driver.scene.roots, self._draws)
+            self._first = FirstStep(self._torch, self._begun)
 
     def stepped(self, driver: Driver, now: int) -> bool:
         self._parent.end_if_gone()

@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from flatout.measure.one_batch import FirstStep, Training, compare, drew
+from flatout.measure.one_batch import FirstStep, Training, compare
 from flatout.tune.parity import Gate
 
 SIZES = (256, 64, 64, 8)
 SCALES = (1.0, 0.5, 0.1, 0.001)  # of each parameter's gradient
 
 
-def training(seed, loss=2.0, noise=0.0, scale=1.0, draws=False, before=(2.2, 2.1), change=None):
+def training(seed, loss=2.0, noise=0.0, scale=1.0, before=(2.2, 2.1), change=None):
     """`noise` moves every number of the gradient, `change` does something to one parameter's."""
     draw, stir = random.Random(seed), random.Random(seed + 1000 * round(1e6 * noise))
     sample = []
@@ -22,12 +22,12 @@ def training(seed, loss=2.0, noise=0.0, scale=1.0, draws=False, before=(2.2, 2.1
     if change is not None:
         change(sample)
     norms = [math.sqrt(sum(number**2 for number in part)) for part in sample]
-    first = FirstStep(begun=len(before), ended=len(before) + 1, norms=norms, sample=sample, drew=draws)
+    first = FirstStep(begun=len(before), ended=len(before) + 1, norms=norms, sample=sample)
     return Training(losses=[*before, loss, 1.9, 1.8], first=first)
 
 
 def pairs(**changed):
-    return [(training(seed, draws=changed.get("draws", False)), training(seed, **changed)) for seed in range(3)]
+    return [(training(seed), training(seed, **changed)) for seed in range(3)]
 
 
 def upside_down(sample):
@@ -78,39 +78,33 @@ def test_what_does_not_repeat_itself_is_not_compared():
     assert compare([]).ok is None
 
 
-def dropped(draws):
-    """Gradients under dropout: other masks, other numbers, the same kind of step."""
-    return {"noise": 0.8, "scale": 0.8, "loss": 2.05, "draws": draws}
+DROPPED = {"noise": 0.8, "scale": 0.8, "loss": 2.05}  # other masks of a dropout: other numbers, the same kind of step
 
 
 def test_what_other_random_numbers_change_is_not_blamed_on_a_knob():
-    changed = pairs(**dropped(True))
-    assert drew(changed)
+    changed = pairs(**DROPPED)
     assert compare(changed).ok is False
-    chance = (training(0, draws=True), training(0, noise=0.75, scale=0.8, loss=1.96, draws=True))
+    chance = (training(0), training(0, noise=0.75, scale=0.8, loss=1.96))
     assert compare(changed, chance).ok is True
-    assert compare(pairs(loss=1.2, draws=True), chance).code == "other-loss"
+    assert compare(pairs(loss=1.2), chance).code == "other-loss"
+    assert compare(changed, (training(0), training(0))).ok is False, "nothing is drawn there: it was the knob"
 
 
-def test_the_gate_asks_for_chance_only_where_it_may_have_been_that():
+@pytest.mark.parametrize(("draws_change", "verdict"), [(True, "pass"), (False, "fail")])
+def test_the_gate_asks_how_much_chance_does_where_gradients_differ(draws_change, verdict):
     asked = []
 
-    def curve(knobs, steps, seed, draws, shaken):
+    def curve(knobs, steps, seed, draws):
         asked.append(draws)
-        kind = dropped(True) if knobs or draws else {"draws": True}
-        if not shaken:
-            kind = {**kind, "draws": False}
-        tail = [2 - step / 60 for step in range(60)]
-        one = training(seed // 1000, **kind)
-        return Training(losses=[*one.losses[:3], *tail], first=one.first)
+        one = training(seed // 1000, **(DROPPED if knobs or (draws and draws_change) else {}))
+        return Training(losses=[*one.losses[:3], *[2 - step / 60 for step in range(60)]], first=one.first)
 
-    shaken = Gate(lambda *them: curve(*them, True), lambda _: None).check({"precision": "bf16"})
-    assert (shaken.verdict, shaken.batch.ok) == ("pass", True), shaken
+    found = Gate(curve, lambda _: None).check({"precision": "bf16"})
+    assert (found.verdict, found.batch.ok) == (verdict, verdict == "pass"), found
     assert asked == [0] * 6 + [1]
     asked.clear()
-    still = Gate(lambda *them: curve(*them, False), lambda _: None).check({"precision": "bf16"})
-    assert (still.verdict, still.code) == ("fail", still.batch.code)
-    assert asked == [0] * 6
+    assert Gate(curve, lambda _: None).check({}).batch.ok is True
+    assert asked == [0] * 6, "nothing differed"
 
 
 def test_knobs_that_only_draw_otherwise_are_not_trained_with():

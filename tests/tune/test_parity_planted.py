@@ -62,19 +62,20 @@ if __name__ == "__main__":
 ADAM, SGD = "Adam(net.parameters(), lr=3e-3)", "SGD(net.parameters(), lr=0.02)"
 SEEDED = "torch.manual_seed(0)"
 GOOD = "main + aux"
+PROFILE = {"precision": "bf16", "workers": "1"}
 
 
 @pytest.fixture
 def gate(script, tmp_path):
     """The gate over real children of the script, with its verdict on bf16 beside workers."""
 
-    def judged(loss=GOOD, optimizer=ADAM, seeding=SEEDED):
+    def judged(loss=GOOD, optimizer=ADAM, seeding=SEEDED, profile=PROFILE):
         path = script(SCRIPT.format(loss=loss, optimizer=optimizer, seeding=seeding))
         environ = {**os.environ, **QUIET}
         with Trials([sys.executable, str(path)], environ, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
             numerics = trials.look()["numerics"]
             found = Gate(trials.curve, lambda _: None, {name for name, kind in numerics.items() if kind == "resampled"})
-            return found, found.repaired({"precision": "bf16", "workers": "1"})
+            return found, found.repaired(profile)
 
     return judged
 
@@ -112,10 +113,18 @@ def test_what_learns_something_else_is_refused(loss, optimizer, code, gate):
     # What the gate saw before it took precision out.
     again = Gate(lambda knobs, steps, seed, draws: _kept(found, knobs, seed), lambda _: None).check({"precision": "bf16"})
     assert (again.verdict, again.batch.code) == (Verdict.FAIL, code), again
+    assert again.code in (code, "worse")
     drawn = ElementTree.fromstring(report.picture(found.pairs, again, Words("zh")))
     assert len([one for one in drawn.iter() if one.tag.endswith("polyline")]) == 8
     said = report.sentences(again, [], [], Words("en"))
     assert said[0].startswith("Parity: failed"), said
+
+
+@pytest.mark.thorough
+def test_dropout_that_is_compiled_draws_other_masks_and_passes(gate):
+    _, (knobs, parity, _) = gate(profile={"compile": "default"})
+    assert (knobs, parity.verdict) == ({"compile": "default"}, Verdict.PASS), parity
+    assert parity.batch.ok is True
 
 
 def test_a_script_that_does_not_repeat_itself_is_judged_by_its_curves(gate):

@@ -28,7 +28,6 @@ class FirstStep(Struct, frozen=True, kw_only=True):
     ended: int
     norms: list[float | None]  # of each parameter's gradient
     sample: list[list[float]]  # of each one's numbers
-    drew: bool = False  # random numbers were drawn on the device, as dropout does
 
 
 class Training(Struct, frozen=True, kw_only=True):
@@ -81,10 +80,6 @@ def compare(pairs: Sequence[tuple[Training, Training]], by_chance: tuple[Trainin
 def _most(seen: Sequence[_Seen], name: str, chance: _Seen | None) -> bool:
     """In most of the pairs, and not where other random numbers do the same."""
     return sum(getattr(one, name) for one in seen) > len(seen) / 2 and not (chance is not None and getattr(chance, name))
-
-
-def drew(pairs: Sequence[tuple[Training, Training]]) -> bool:
-    return any(one.first is not None and one.first.drew for pair in pairs for one in pair)
 
 
 def _seen(plain: Training, changed: Training) -> _Seen | None:

@@ -58,10 +58,10 @@ class Gate:
         return found
 
     def _same_batch(self, pairs: Pairs) -> OneBatch:
-        """Where gradients differ and the device draws random numbers, a training that draws others says how much these do."""
+        """Where gradients differ, a plain training with other random numbers (dropout's) says how much these do."""
         found = one_batch.compare(pairs)
         plain = self._plain[0] if self._plain else None
-        if found.ok is False and plain is not None and one_batch.drew(pairs):
+        if found.ok is False and plain is not None:
             self._told("plain +")
             other = self._curve({}, STEPS, 0, 1)
             if other is not None:
