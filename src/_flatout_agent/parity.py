@@ -12,6 +12,7 @@ from _flatout_agent.profile import loop_ns
 from _flatout_agent.segments import write_whole
 from _flatout_agent.wire import LOSSES
 
+RECORDED_BY = 6  # steps: what records its kernels does so in its first calls, and replays from then on
 HELD = 64  # losses that may wait on the device before they are read
 
 
@@ -23,8 +24,9 @@ class ParityCourse(TrialCourse):
         self._folder = folder
         self._knobs = dict(wanted.get("knobs") or {})
         self._draws = int(wanted.get("draws") or 0)
-        self._first: FirstStep | None = None
-        self._seen: dict[str, Any] | None = None  # of the first step
+        self._look: FirstStep | None = None
+        self._looks: list[dict[str, Any] | None] = []  # of the first step under the knobs, and of a later one
+        self._steps_done = 0
         self._steps = int(wanted["steps"])
         self._limit_s = float(wanted.get("seconds") or 0.0)  # for curves over time: it ends after so many, too
         self._times: list[float] = []  # of each loss, in seconds of the loop without the compiler's
@@ -45,12 +47,16 @@ class ParityCourse(TrialCourse):
         self._begun = self._count()
         if not self._limit_s:
             other_draws(self._torch, driver.scene.roots, self._draws)
-            self._first = FirstStep(self._torch, self._begun)
+            self._look = FirstStep(self._torch, self._count, driver.scene.optimizers)
 
     def stepped(self, driver: Driver, now: int) -> bool:
         self._parent.end_if_gone()
-        if self._first is not None:
-            self._seen, self._first = self._first.end(self._count()), None
+        self._steps_done += 1
+        if self._look is not None and self._look.ended():
+            self._looks.append(self._look.told())
+            self._look = None
+        if self._steps_done == RECORDED_BY and not self._limit_s and self._look is None:
+            self._look = FirstStep(self._torch, self._count, driver.scene.optimizers)
         if self._count() >= self._steps or self._over():
             self.finish(driver)
             os._exit(0)
@@ -65,7 +71,7 @@ class ParityCourse(TrialCourse):
             "begun": self._begun,
             "outcomes": self._outcomes,
             "proofs": proofs,
-            "first": self._seen,
+            "looks": self._looks,
         }
         write_whole(os.path.join(self._folder, LOSSES), result)
 

@@ -75,7 +75,8 @@ def learned(tmp_path, script, monkeypatch):
             for seed in (0, 1000, 2000):
                 assert old.curve({}, 60, seed)
             found = Verification(done=True)
-            task._compare_learning(arm_of(task.source), arm_of(new), found)
+            task._compare_learning(arm_of(task.source), arm_of(new), found, tmp_path)
+        assert (tmp_path / "parity.svg").stat().st_size > 1000
         return found.parity
 
     return verdict

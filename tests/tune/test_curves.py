@@ -2,10 +2,10 @@
 
 import math
 
-from flatout.measure.one_batch import FirstStep, Training
+from flatout.measure.one_batch import Look, Training
 from flatout.tune.curves import NAME, Curves
 
-FIRST = FirstStep(begun=3, ended=4, norms=[1.0, None], sample=[[0.5, -0.5], []])
+LOOK = Look(begun=3, ended=4, norms=[1.0, None], sample=[[0.5, -0.5], []])
 
 
 def losses(*values):
@@ -27,19 +27,22 @@ def test_what_was_trained_is_found_again(tmp_path):
         assert again.find(*other) is None
 
 
-def test_its_first_step_under_the_knobs_is_kept_with_it(tmp_path):
-    Curves(tmp_path, MINE).keep({}, 60, 0, Training(losses=[2.0], first=FIRST), draws=1)
-    again = Curves(tmp_path, MINE)
-    assert again.find({}, 60, 0) is None, "with other random numbers it is another training"
-    assert again.find({}, 60, 0, draws=1).first == FIRST
+def test_what_it_made_of_one_batch_is_kept_with_it(tmp_path):
+    training = Training(losses=[2.0], begun=1, looks=[LOOK, None])
+    first = Curves(tmp_path, MINE)
+    first.keep({}, 60, 0, training, draws=1)
+    for read in (first, Curves(tmp_path, MINE)):
+        assert read.find({}, 60, 0) is None, "with other random numbers it is another training"
+        assert read.find({}, 60, 0, draws=1) == training
 
 
-def test_what_an_older_version_kept_is_read_without_a_first_step(tmp_path):
+def test_what_an_older_version_trained_is_trained_again_where_it_did_not_look(tmp_path):
     line = '{"command": ["python", "train.py"], "knobs": {}, "steps": 60, "seed": 0, "losses": [2.0, 1.5]}'
-    other = line.replace('"seed": 0', '"seed": 1000').replace("]}", '], "first": {"begun": "?"}}')
-    (tmp_path / NAME).write_text(f"{line}\n{other}\n", encoding="ascii")
+    odd = line.replace('"seed": 0', '"seed": 1000').replace("]}", '], "looks": [{"begun": "?"}]}')
+    (tmp_path / NAME).write_text(f"{line}\n{odd}\n", encoding="ascii")
     read = Curves(tmp_path, MINE)
-    assert [read.find({}, 60, seed) for seed in (0, 1000)] == [losses(2.0, 1.5)] * 2
+    assert read.find({}, 60, 0) is None
+    assert read.find({}, 60, 1000) == losses(2.0, 1.5)
 
 
 def test_another_command_is_another_training(tmp_path):

@@ -15,7 +15,7 @@ from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
 from flatout.base.words import Words
-from flatout.cli import batch_flags
+from flatout.cli import batch_flags, parity_gate
 from flatout.knobs.model import Numerics
 from flatout.launch import interpreter, target
 from flatout.launch.own_argument import Argument
@@ -204,7 +204,7 @@ class ConfigTask:
                     found.unread = unread
                     if _may_be_written(found) and not self.asked["no_parity"] and _rounds_differently(applied):
                         with self._with_its_batch(wishes) as plain:
-                            self._compare_learning(old if plain == self.source else arm_of(plain), new, found)
+                            self._compare_learning(old if plain == self.source else arm_of(plain), new, found, place)
                     return applied, found
             unread += ignored
             wishes = [wish for wish in wishes if wish.key not in ignored]
@@ -221,7 +221,7 @@ class ConfigTask:
         with self._beside(self.source.parent, self._applied(batch, _nothing).text) as path:
             yield path
 
-    def _compare_learning(self, old: Trials, new: Trials, found: Verification) -> None:
+    def _compare_learning(self, old: Trials, new: Trials, found: Verification, place: Path) -> None:
         """The trials proved the knob; the script's own switch may mean something else (fp16 without scaling)."""
         from flatout.tune.parity import Gate
 
@@ -230,6 +230,7 @@ class ConfigTask:
             lambda what: self.screen.hint(self.words("tune.parity-running", what=what)),
         )
         found.parity = gate.check({"config": "new"})
+        parity_gate.draw(gate, found.parity, place, self.screen)
 
     def _told(self, pair: int, pairs: int) -> None:
         self.screen.hint(self.words("config.verifying", pair=pair, pairs=pairs))

@@ -15,7 +15,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli import batch_flags, smaller_start, tune_config
+from flatout.cli import batch_flags, parity_gate, smaller_start, tune_config
 from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
@@ -223,7 +223,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     trials.stop()
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
-        end = _through_the_gate(end, trials, place, screen)
+        end = parity_gate.passed(end, trials, place, screen)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1))
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
     return concluded
@@ -234,32 +234,6 @@ def _plan(ready: dict[str, Any], limits: dict[str, Any], asked: dict[str, Any], 
 
     batch = batch_flags.for_the_plan(asked["batch_wanted"], ready, smaller.own if smaller is not None else None)
     return planning.make(ready, _cores(), **limits, **batch)
-
-
-def _through_the_gate(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finished:
-    """What changes the rounding is kept only if the training learns the same; "unknown" is said, and kept back."""
-    from flatout.measure.parity import Verdict
-    from flatout.report import parity as report
-    from flatout.tune.parity import Gate
-
-    # Batches of another size make other losses: both sides of the comparison have the same.
-    batch = {name: value for name, value in end.profile.items() if name == "batch_size"}
-    others = {name: value for name, value in end.profile.items() if name != "batch_size"}
-    gate = Gate(
-        lambda knobs, steps, seed, draws: trials.curve({**batch, **knobs}, steps, seed, draws),
-        lambda what: screen.hint(screen.words("tune.parity-running", what=what)),
-        drawing := {name for name, found in trials.ready.get("numerics", {}).items() if found == Numerics.RESAMPLED},
-    )
-    knobs, parity, taken = gate.repaired(others)
-    records.write_bytes(place / "parity.json", records.encode(parity))
-    for sentence in report.sentences(parity, taken, sorted(drawing & knobs.keys()), screen.words):
-        screen.say(sentence)
-    if gate.pairs:
-        picture = place / "parity.svg"
-        with contextlib.suppress(OSError):  # the verdict does not hang on it
-            records.write_bytes(picture, report.picture(gate.pairs, parity, screen.words).encode())
-            screen.say(screen.words("parity.picture", path=str(picture)))
-    return records.replace(end, profile={**knobs, **batch} if parity.verdict is Verdict.PASS else {}, parity=parity)
 
 
 def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Screen) -> int:

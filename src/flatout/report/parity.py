@@ -12,35 +12,49 @@ from flatout.measure.parity import Parity, Verdict
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 40, 40
-PLAIN, TUNED, LIMIT = "#6b7280", "#2563eb", "#dc2626"
+PLAIN, TUNED, LIMIT = "#b6bcc6", "#2563eb", "#dc2626"
 MARKS = 5  # on each axis
 MOST_POINTS = 400  # of a curve
 AT_CHANCE = 1.25  # times the largest loss of the plain training: what runs away is cut off there, and seen to leave
 
 
-def sentences(parity: Parity, taken: Sequence[str], aside: Sequence[str], words: Words) -> list[str]:
-    """`taken` out of the profile as guilty; left `aside` in the comparison, because they only draw otherwise."""
-    told = [_verdict(parity, words)]
+def sentences(parity: Parity, failed: Parity | None, taken: Sequence[str], aside: Sequence[str], words: Words) -> list[str]:
+    """`failed`: the verdict on what was `taken` out of the profile; `aside` are those that only draw otherwise."""
+    told = []
+    if failed is not None and taken:
+        told.append(words("parity.taken-out", knobs=", ".join(taken), why=_why(failed, words)))
+    told.append(_verdict(parity, words))
     batch = parity.batch
     if batch is not None and batch.ok:
         told.append(words("parity.same-batch", **_figures(batch)))
-    elif batch is not None and batch.code == "not-repeatable":
-        told.append(words("parity.not-repeatable"))
+    elif batch is not None and batch.ok is None and parity.pairs:
+        told.append(words(f"parity.{batch.code}"))
     if aside and parity.pairs:
         told.append(words("parity.aside", knobs=", ".join(aside)))
-    if taken:
-        told.append(words("parity.taken-out", knobs=", ".join(taken)))
     return told
 
 
 def _verdict(parity: Parity, words: Words) -> str:
-    batch = parity.batch
-    if parity.verdict is Verdict.FAIL and batch is not None and parity.code == batch.code:
-        return words("parity.other-batch", what=words(f"parity.{batch.code}"), **_figures(batch))
-    shown = {name: "?" if value is None else f"{value:.4g}" for name, value in
-             (("difference", parity.difference), ("upper", parity.upper), ("margin", parity.margin))}  # fmt: skip
+    if _is_of_the_batch(parity):
+        return words("parity.other-batch", why=_why(parity, words))
     key = "same-numbers" if parity.code == "same-numbers" else parity.verdict
-    return words(f"parity.{key}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **shown)
+    return words(f"parity.{key}", code=parity.code, pairs=parity.pairs, steps=parity.steps, **_numbers(parity))
+
+
+def _why(parity: Parity, words: Words) -> str:
+    batch = parity.batch
+    if batch is not None and _is_of_the_batch(parity):
+        return words("parity.why-batch", what=words(f"parity.{batch.code}"), **_figures(batch))
+    return words("parity.why-curves", code=parity.code, **_numbers(parity))
+
+
+def _is_of_the_batch(parity: Parity) -> bool:
+    return parity.verdict is Verdict.FAIL and parity.batch is not None and parity.code == parity.batch.code
+
+
+def _numbers(parity: Parity) -> dict[str, str]:
+    figures = {"difference": parity.difference, "upper": parity.upper, "margin": parity.margin}
+    return {name: "?" if value is None else f"{value:.4g}" for name, value in figures.items()}
 
 
 def _figures(batch: OneBatch) -> dict[str, str]:
@@ -55,9 +69,9 @@ def picture(pairs: Sequence[tuple[Training, Training]], parity: Parity, words: W
     limit = mean(level) + parity.margin if parity.margin is not None else None
     scale = _Scale([*plain, *tuned], plain, limit)
     parts = [_frame(scale, parity, words)]
-    for curves, colour in ((plain, PLAIN), (tuned, TUNED)):
-        parts += [_line(scale, losses, colour, 0.8, 0.45) for losses in curves]
-        parts.append(_line(scale, _mean_of(curves), colour, 2.2, 1.0))
+    for curves, colour, width in ((plain, PLAIN, 5.0), (tuned, TUNED, 2.0)):  # one may lie on the other: both are seen
+        parts += [_line(scale, losses, colour, width / 2.5, 0.45) for losses in curves]
+        parts.append(_line(scale, _mean_of(curves), colour, width, 1.0))
     if limit is not None:
         parts.append(_limit(scale, limit))
     parts.append(_legend(words))
@@ -72,7 +86,8 @@ class _Scale:
         known = [loss for losses in curves for loss in losses if _is_number(loss)] or [0.0]
         highest = [loss for losses in plain for loss in losses if _is_number(loss)] or known
         self.low = min(known) if limit is None else min(min(known), limit)
-        self.high = max(min(max(known), self.low + AT_CHANCE * (max(highest) - self.low)), limit or self.low, self.low + 1e-9)
+        highest_shown = self.low + AT_CHANCE * (max(highest) - self.low)
+        self.high = max(min(max(known), highest_shown), limit or self.low, self.low + max(1e-9, 1e-6 * abs(self.low)))
         self.steps = max(2, max((len(losses) for losses in curves), default=2))
 
     def x(self, step: float) -> float:
@@ -106,7 +121,8 @@ def _limit(scale: _Scale, limit: float) -> str:
 
 
 def _frame(scale: _Scale, parity: Parity, words: Words) -> str:
-    parts = [f'<text x="{LEFT}" y="22" font-size="15">{escape(words("parity.title", verdict=parity.verdict))}</text>']
+    title = words("parity.title", verdict=words(f"parity.verdict-{parity.verdict}"))
+    parts = [f'<text x="{LEFT}" y="22" font-size="15">{escape(title)}</text>']
     for mark in range(MARKS):
         share = mark / (MARKS - 1)
         loss, step = scale.low + share * (scale.high - scale.low), round(share * (scale.steps - 1))

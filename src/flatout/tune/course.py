@@ -192,7 +192,7 @@ class Course:
         self._child = None if gone else restart_values(self.plan, values)
         plain = result.took_s - result.build_s
         if result.status is not Status.OK:
-            if restart and result.status is Status.ENDED and result.steps:
+            if restart and result.status is Status.ENDED and result.steps and self.asked > 1:
                 self._prices.started(max(0.0, plain - self.hot_s(mode)), result.build_s)
             return
         if any(offer.builds and offer.knob in values for offer in self.plan.offers):

@@ -10,7 +10,7 @@ from typing import Any
 
 from flatout.base.errors import RecordError
 from flatout.base.records import convert, dump
-from flatout.measure.one_batch import FirstStep, Training
+from flatout.measure.one_batch import Look, Training
 from flatout.tune.model import Values
 
 NAME = "curves.jsonl"
@@ -30,7 +30,7 @@ class Curves:
             for line in self._path.read_text("ascii", "replace").splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     told = json.loads(line)
-                    if told["command"] != self._command:
+                    if told["command"] != self._command or "looks" not in told:  # an older version did not look so closely
                         continue
                     key = _key(told["knobs"], told["steps"], told["seed"], told.get("draws", 0))
                     self._known[key] = training_of(told)
@@ -40,19 +40,20 @@ class Curves:
 
     def keep(self, knobs: Values, steps: int, seed: int, training: Training, draws: int = 0) -> None:
         asked = {"command": self._command, "knobs": dict(knobs), "steps": steps, "seed": seed, "draws": draws}
-        first = dump(training.first) if training.first is not None else None
-        line = json.dumps({**asked, "losses": training.losses, "first": first})
+        self._known[_key(knobs, steps, seed, draws)] = training
+        line = json.dumps({**asked, **dump(training)})
         # On a line of its own, also after one that was cut short.
         with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as file:
             file.write(f"\n{line}\n")
 
 
 def training_of(told: Mapping[str, Any]) -> Training:
-    """As the agent tells it, or as it was kept. A number that is none is no step to compare."""
-    losses, first = [float(loss) for loss in told["losses"]], told.get("first")
+    """As the agent tells it, or as it was kept. What cannot be understood is no step to compare."""
+    losses, begun = [float(loss) for loss in told["losses"]], int(told.get("begun", 0))
     with contextlib.suppress(ValueError, TypeError, RecordError):
-        return Training(losses=losses, first=convert(first, FirstStep, NAME) if first else None)
-    return Training(losses=losses)
+        looks = [convert(look, Look, NAME) if look else None for look in told.get("looks", ())]
+        return Training(losses=losses, begun=begun, looks=looks)
+    return Training(losses=losses, begun=begun)
 
 
 def _key(knobs: Values, steps: int, seed: int, draws: int) -> str:

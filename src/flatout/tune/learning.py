@@ -26,11 +26,12 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
     """What is kept at the script's own batch against the same at the changed one, for the same seconds of the loop."""
     own = {name: value for name, value in changed.items() if name != "batch_size"}
     pairs: list[tuple[LossCurve, LossCurve]] = []
-    end_s = course.raced_s + max(MOST_S, MOST * course.plan.budget_s)
+    lasts_s = max(MOST_S, MOST * course.plan.budget_s)
+    end_s = course.raced_s + lasts_s
     for number in range(SEEDS):
         seeds = [1000 * later for later in range(number, SEEDS)]
         to_come = sum(_key(own, seed) not in course.curves for seed in seeds) + len(seeds)
-        seconds = _seconds(course, end_s, to_come)
+        seconds = _seconds(course, end_s, OVERTIME * lasts_s, to_come)
         if seconds < SHORTEST_S:
             return TimeToLoss(verdict=Learned.UNKNOWN, code="no-time-to-race", pairs=len(pairs))
         course.pending = to_come
@@ -81,11 +82,11 @@ def _key(values: Values, seed: int) -> tuple[tuple[tuple[str, str], ...], int]:
     return tuple(sorted(values.items())), seed
 
 
-def _seconds(course: Course, end_s: float, curves: int) -> float:
+def _seconds(course: Course, end_s: float, overtime_s: float, curves: int) -> float:
     """For each curve that is still to come, besides its child."""
     left, child_s, begun = end_s - course.raced_s, _child_s(course), bool(course.curve_child_s)
     dear_s = child_s if begun else max(child_s, LIKE_THE_FIRST * course.plan.looked_s)
-    if left + (OVERTIME * end_s if begun else 0.0) < curves * (child_s + SHORTEST_S):
+    if left + (overtime_s if begun else 0.0) < curves * (child_s + SHORTEST_S):
         return 0.0
     return min(LONGEST_S, max(SHORTEST_S, SHARE * course.plan.budget_s), max(SHORTEST_S, left / curves - dear_s))
 

@@ -1,0 +1,62 @@
+"""The parity gate at the end of a search: what is said of it, and the picture beside the record."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from flatout.base import records
+from flatout.base.words import Words
+from flatout.knobs.model import Numerics
+
+if TYPE_CHECKING:
+    from flatout.measure.parity import Parity
+    from flatout.tune.model import Finished
+    from flatout.tune.parity import Gate
+    from flatout.tune.trials import Trials
+
+RECORD, FAILED, PICTURE = "parity.json", "parity-failed.json", "parity.svg"
+
+
+class Screen(Protocol):
+    words: Words
+
+    def say(self, sentence: str) -> None: ...
+    def hint(self, sentence: str) -> None: ...
+
+
+def passed(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finished:
+    """What changes the rounding is kept only if the training learns the same; "unknown" is said, and kept back."""
+    from flatout.measure.parity import Verdict
+    from flatout.report import parity as report
+    from flatout.tune.parity import Gate
+
+    # Batches of another size make other losses: both sides of the comparison have the same.
+    batch = {name: value for name, value in end.profile.items() if name == "batch_size"}
+    others = {name: value for name, value in end.profile.items() if name != "batch_size"}
+    numerics = trials.ready.get("numerics", {})
+    drawing = {name for name, found in numerics.items() if found == Numerics.RESAMPLED}
+    gate = Gate(
+        lambda knobs, steps, seed, draws: trials.curve({**batch, **knobs}, steps, seed, draws),
+        lambda what: screen.hint(screen.words("tune.parity-running", what=what)),
+        drawing,
+    )
+    knobs, parity, taken = gate.repaired(others)
+    records.write_bytes(place / RECORD, records.encode(parity))
+    if gate.failed is not None:
+        records.write_bytes(place / FAILED, records.encode(gate.failed))
+    for sentence in report.sentences(parity, gate.failed, taken, sorted(drawing & knobs.keys()), screen.words):
+        screen.say(sentence)
+    draw(gate, parity, place, screen)
+    return records.replace(end, profile={**knobs, **batch} if parity.verdict is Verdict.PASS else {}, parity=parity)
+
+
+def draw(gate: Gate, parity: Parity, place: Path, screen: Screen) -> None:
+    """The curves of the check that failed, or of the last; nothing else hangs on the picture."""
+    from flatout.report import parity as report
+
+    if gate.pairs:
+        with contextlib.suppress(OSError, ArithmeticError, ValueError):
+            records.write_bytes(place / PICTURE, report.picture(gate.pairs, gate.failed or parity, screen.words).encode())
+            screen.say(screen.words("parity.picture", path=str(place / PICTURE)))
