@@ -32,6 +32,7 @@ FRONT = {
     "raised",
     "too-few-epochs",
     "no-time-to-race",
+    "rather-later",
     "too-noisy",
     "nothing-learned",
     "later-there",

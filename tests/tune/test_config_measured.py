@@ -15,6 +15,7 @@ yaml = pytest.importorskip("yaml")
 from flatout.base import records
 from flatout.base.records import Missing
 from flatout.knobs.model import Numerics
+from flatout.measure.one_batch import Training
 from flatout.measure.statistics import Answer
 from flatout.tune import config_explore, config_measure
 from flatout.tune.config_file import parsed
@@ -223,9 +224,9 @@ class Learning(Told):
         super().__init__(rate, **more)
         self.loss = loss
 
-    def curve(self, knobs, steps, seed):
-        assert knobs == {}
-        return [self.loss * (2.0 - step / steps + 0.001 * (seed + step % 3)) for step in range(steps)]
+    def curve(self, knobs, steps, seed, draws):
+        assert (knobs, draws) == ({}, 0)
+        return Training(losses=[self.loss * (2.0 - step / steps + 0.001 * (seed + step % 3)) for step in range(steps)])
 
 
 READS = "cfg['use_amp'], cfg['num_workers'], cfg['pin_memory']"

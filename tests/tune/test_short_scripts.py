@@ -156,6 +156,6 @@ def test_a_script_that_counts_its_steps_is_made_to_last(most, lengths, script, t
         assert (tmp_path / "began").read_text().split()[: len(lengths)] == lengths
         if most > 100:
             assert trials._children == 2
-        losses = trials.curve({}, 50, 0)  # of children as long as ever
-        assert len(losses) == 50
+        training = trials.curve({}, 50, 0)  # of children as long as ever
+        assert len(training.losses) == 50
         assert (tmp_path / "began").read_text().split()[-1] == "60"
