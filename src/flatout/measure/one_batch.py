@@ -14,7 +14,7 @@ from statistics import median
 from flatout.base.records import Struct, field
 
 REPEATABLE = 1e-4  # of the loss: other data or other weights show in losses before the knobs, even where all are near chance
-LOSS, LENGTH, COSINE = 0.03, 1.2, 0.9  # what rounding to bf16 never came near in the four specimens
+LOSS, LENGTH, COSINE = 0.03, 1.2, 0.9  # rounding to bf16 never came near in the small specimens
 BY_CHANCE = 2.0  # times what other random numbers change by themselves
 SLACK = 0.15  # of the cosine below what these leave
 COUNTS = 0.01  # of the length of all: a parameter with so much has a gradient that says something …
