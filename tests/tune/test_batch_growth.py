@@ -3,6 +3,8 @@
 import pytest
 from imagined import Machine, plan, search
 
+from flatout.base.records import replace
+from flatout.measure.time_to_loss import LossCurve
 from flatout.tune.model import BatchGoal, Mode
 
 KINDS = {
@@ -152,3 +154,21 @@ def test_where_children_are_dear_the_race_is_planned_by_what_they_cost():
     end, segments, _ = growing(too_dear, looked_s=30.0)
     assert not any(one.curve for one in segments), "nothing is begun that cannot be brought to its end"
     assert end.raced_s == 0
+
+
+def test_a_plain_training_without_a_number_is_no_crash():
+    """Its curve ends where it is no number: before its first loss, if need be."""
+    machine = Machine(**KINDS["large steps"], **{**CARD, "memory_per_sample": 4e9, "learns": 1.0})
+    broken = LossCurve(seconds=[], losses=[], broke=True)
+    machine.runner = lambda runner=machine.runner: Breaking(runner(), broken)
+    end, _, _ = growing(machine)
+    assert end.batch.time_to_loss.code == "plain-not-finite"
+
+
+class Breaking:
+    def __init__(self, runner, curve):
+        self._runner, self._curve = runner, curve
+
+    def run(self, segment):
+        result = self._runner.run(segment)
+        return replace(result, curve=self._curve) if segment.curve else result

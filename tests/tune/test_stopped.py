@@ -76,6 +76,25 @@ def test_stopped_before_the_first_measurement(number, times, code, tmp_path):
     assert all(gone(int(pid)) for pid in pids.read_text(encoding="ascii").split())
 
 
+LATE = """
+import os, signal, sys
+from flatout.launch.interruption import Interruption, interruptible
+try:
+    with interruptible():
+        os.kill(os.getpid(), signal.SIGINT)
+except Interruption as stop:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    sys.exit(stop.exit_code)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_second_one_in_the_last_moments_changes_no_exit_code():
+    ended = subprocess.run([sys.executable, "-c", LATE], capture_output=True, check=False, preexec_fn=heeding)
+    assert (ended.returncode, ended.stderr) == (130, b"")
+
+
 def test_a_signal_before_anybody_holds_the_folder(tmp_path):
     """Between the folder's making and the block that removes it: it goes all the same."""
     text = "import sys\nfrom flatout.launch.scratch import Scratch\nScratch(sys.argv[1])\nraise KeyboardInterrupt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from statistics import mean
@@ -83,8 +84,8 @@ class _Scale:
     """Losses to places on the sheet."""
 
     def __init__(self, curves: Sequence[Sequence[float]], plain: Sequence[Sequence[float]], limit: float | None) -> None:
-        known = [loss for losses in curves for loss in losses if _is_number(loss)] or [0.0]
-        highest = [loss for losses in plain for loss in losses if _is_number(loss)] or known
+        known = [loss for losses in curves for loss in losses if math.isfinite(loss)] or [0.0]
+        highest = [loss for losses in plain for loss in losses if math.isfinite(loss)] or known
         self.low = min(known) if limit is None else min(min(known), limit)
         highest_shown = self.low + AT_CHANCE * (max(highest) - self.low)
         self.high = max(min(max(known), highest_shown), limit or self.low, self.low + max(1e-9, 1e-6 * abs(self.low)))
@@ -98,17 +99,13 @@ class _Scale:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share
 
 
-def _is_number(loss: float) -> bool:
-    return abs(loss) < 1e300
-
-
 def _mean_of(curves: Sequence[Sequence[float]]) -> list[float]:
     return [mean(column) for column in zip(*curves, strict=False)]
 
 
 def _line(scale: _Scale, losses: Sequence[float], colour: str, width: float, opacity: float) -> str:
     every = max(1, len(losses) // MOST_POINTS)
-    points = [(scale.x(step), scale.y(loss)) for step, loss in enumerate(losses) if step % every == 0 and _is_number(loss)]
+    points = [(scale.x(step), scale.y(loss)) for step, loss in enumerate(losses) if step % every == 0 and math.isfinite(loss)]
     told = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline points="{told}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-opacity="{opacity}"/>'
 

@@ -39,6 +39,8 @@ def race(course: Course, changed: Values) -> Steps[TimeToLoss]:
         plain = yield from _train(course, own, seeds[0], seconds, STEPS, give_up_s)
         if plain is None:
             break
+        if not plain.seconds:  # no number from its first loss on: nothing is there to race against
+            return judge([(plain, plain)])
         # A little longer than the plain one: what comes to the goal in the last moment has come to it.
         as_long = 1.02 * plain.seconds[-1]
         other = yield from _train(course, changed, seeds[0], as_long, 10 * STEPS, give_up_s)
