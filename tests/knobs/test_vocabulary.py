@@ -33,6 +33,7 @@ FRONT = {
     "too-few-epochs",
     "no-time-to-race",
     "rather-later",
+    "as-low-by-then",
     "too-noisy",
     "nothing-learned",
     "later-there",

@@ -83,6 +83,31 @@ def test_what_is_probably_later_is_told_from_what_cannot_be_told():
     assert codes[0.2].count("too-noisy") >= 18
 
 
+def plateau(seed, step_s, early, rate, level, noise):
+    """Most is learned in the first moments; then it is level, and touches what it touches by noise."""
+    draw = random.Random(seed)
+    times = [step_s * (number + 1) for number in range(int(6.0 / step_s))]
+    return LossCurve(seconds=times, losses=[level + early * math.exp(-rate * t) + draw.gauss(0, noise) for t in times])
+
+
+@pytest.mark.parametrize(
+    ("level", "rates", "code", "other"),
+    [
+        (4.50, (0.5, 0.8, 3.0), "as-low-by-then", {"rather-later", "later-there"}),
+        (4.56, (0.6, 1.0, 4.0), "rather-later", {"as-low-by-then", "too-noisy"}),
+    ],
+)
+def test_what_is_as_low_after_the_same_time_is_not_called_later(level, rates, code, other):
+    """Seen with a GPT on a card: its small noisy batches touched the goal first, and the larger ones were lower at the end."""
+    codes = []
+    for number in range(30):
+        plain = [plateau(10 * number + seed, 0.02, 1.7, 6.0, 4.52, 0.08) for seed in range(3)]
+        changed = [plateau(1000 + 10 * number + seed, 0.05, 0.2, rates[seed], level, 0.04) for seed in range(3)]
+        codes.append(judge(list(zip(plain, changed, strict=True))).code)
+    assert not other & set(codes), codes
+    assert codes.count(code) >= 5, codes
+
+
 def test_where_the_plain_training_learns_nothing_nothing_is_said():
     flat = [(curve(seed, 0.05, 0.0), curve(seed + 9, 0.2, 0.0)) for seed in range(3)]
     assert (judge(flat).verdict, judge(flat).code) == (Learned.UNKNOWN, "nothing-learned")

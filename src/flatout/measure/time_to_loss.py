@@ -4,7 +4,8 @@ Samples per second say nothing of learning: a larger batch takes fewer steps in 
 loss over seconds of the loop, both for the same time. The goal is the loss that the plain training has come to at its end, but
 for a fiftieth of its way: where a loss has long been level, noise alone says when the last of it is reached. What counts is
 when each of the two is there for the first time, in a running mean. Noise makes a curve touch the goal early, and small
-batches are noisier: the larger one is not flattered.
+batches are noisier: the larger one is not flattered. So what cannot be told from the seconds is asked of the losses: one that
+has come as low at the end of the same time is not called later.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class _Race(Struct, frozen=True, kw_only=True):
     goal: float
     reached: bool
     ended_before: bool  # a script that counts epochs has fewer steps of a larger batch
+    level: float  # where the changed one has come to at its end, above the goal, in parts of the plain one's way
 
 
 def judge(pairs: Sequence[tuple[LossCurve, LossCurve]]) -> TimeToLoss:
@@ -110,6 +112,8 @@ def _verdict(middle: float, reach: float, races: Sequence[_Race]) -> tuple[Learn
     if high < -LEAST:
         return Learned.SLOWER, "later-there"
     later = -middle > max(LEAST, reach / T95[min(len(races) - 1, max(T95))])  # by more than its standard error
+    if later and not missed and mean(race.level for race in races) <= 0:
+        return Learned.UNKNOWN, "as-low-by-then"
     return Learned.UNKNOWN, "rather-later" if later else "too-noisy"
 
 
@@ -130,6 +134,7 @@ def _race(plain: LossCurve, changed: LossCurve) -> _Race:
         goal=goal,
         reached=changed_s is not None,
         ended_before=changed.seconds[-1] < ENDED * plain.seconds[-1],
+        level=(mean(_tail(changed)) - goal) / max(mean(plain.losses[:FIRST]) - goal, 1e-12),
     )
 
 
