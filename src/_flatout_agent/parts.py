@@ -6,6 +6,7 @@ from typing import Any
 
 from _flatout_agent.books import Books
 from _flatout_agent.drive import Driver, told
+from _flatout_agent.foretelling import foretold
 
 
 def parts_of(driver: Driver, torch: Any, books: Books, fraction: float | None) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def parts_of(driver: Driver, torch: Any, books: Books, fraction: float | None) -
         "compiled": driver.scene.compiled_seen,
         **_first_loader(driver.scene.loaders),
         "numerics": numerics,
+        "foretold": foretold(driver.scene),
         "early": told(driver.early),
     }
 

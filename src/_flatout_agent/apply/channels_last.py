@@ -84,6 +84,11 @@ class ChannelsLast(Knob):
         self._optimizers: list[Callable[[], Any]] = []
         self._handles: list[Any] = []
 
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
+        none = all(_first_convolution(scene.torch, root) is None for root in scene.roots)
+        return refused("no-2d-convolutions") if none else None
+
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         self._torch = torch = scene.torch
         found = [(root, _first_convolution(torch, root)) for root in scene.roots]

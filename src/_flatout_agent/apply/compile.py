@@ -118,15 +118,20 @@ class Compile(Knob):
     def meant_by(cls, value: Any) -> Knob:
         return Recorded() if value == GRAPHS else cls()
 
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
+        if value == GRAPHS:
+            return Recorded.foretold(scene, value)
+        why = obstacle(scene)
+        return _no_compiler(scene, cls.backend) if why is None else why
+
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         self._torch = torch = scene.torch
         mode = "default" if value is True or value == "on" else value
         if mode not in MODES:
             return refused("unknown-value", value=str(value))
         with_graphs = mode in WITH_GRAPHS and scene.has_cuda()
-        outcome = obstacle(scene)
-        if outcome is None:
-            outcome = _no_compiler(scene, self.backend)
+        outcome = self.foretold(scene, mode)
         if outcome is None and with_graphs and len(scene.optimizers) > 1:
             # One steps while what the other waits for is still in the graphs' memory.
             outcome = refused("several-optimizers", count=len(scene.optimizers))
@@ -212,12 +217,14 @@ class Compile(Knob):
 class Recorded(Graphs):
     """The value `graphs`: what stands in the way of compiling a root's forward pass stands in its way, too."""
 
-    def put_on(self, scene: Scene, value: Any) -> Outcome:
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
         if not scene.has_cuda():
             return refused("no-cuda-device")
-        if scene.compiled_seen:
-            return already("script-compiles")
-        why = obstacle(scene)
+        return already("script-compiles") if scene.compiled_seen else obstacle(scene)
+
+    def put_on(self, scene: Scene, value: Any) -> Outcome:
+        why = self.foretold(scene, value)
         return super().put_on(scene, value) if why is None else why
 
 

@@ -19,6 +19,11 @@ class FusedOptimizer(Knob):
     def __init__(self) -> None:
         self._changed: list[_Changed] = []
 
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
+        choices = [_choice(scene.torch, optimizer) for optimizer in scene.optimizers]
+        return choices[0][0] if choices and all(kind is None for _, kind in choices) else None
+
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         if not scene.optimizers:
             return refused("no-optimizer-found")

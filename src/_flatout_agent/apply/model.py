@@ -143,6 +143,11 @@ class Knob:
         del value
         return cls()
 
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
+        """What will come of it, where the script's parts say so; None where only a trial can tell. Nothing is put on."""
+        return None
+
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         raise NotImplementedError
 

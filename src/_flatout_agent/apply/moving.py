@@ -33,6 +33,7 @@ class Mover:
         self._turn = 0
         self.users: set[str] = set()  # the knobs that are on
         self.made_non_blocking = 0
+        self.own_non_blocking = 0  # copies that the script itself does not wait for
         self.copied_ahead = 0
         self.used_ahead = 0
         self.sent = 0  # batches whose copies began before the script asked for them
@@ -109,8 +110,11 @@ class Mover:
             if ready is not None:
                 return ready
             if device is not None and "non_blocking" in self.users:
-                self.made_non_blocking += 1
-                kwargs = {**kwargs, "non_blocking": True}
+                if kwargs.get("non_blocking"):
+                    self.own_non_blocking += 1
+                else:
+                    self.made_non_blocking += 1
+                    kwargs = {**kwargs, "non_blocking": True}
             return original(tensor, *args, **kwargs)
 
         return move

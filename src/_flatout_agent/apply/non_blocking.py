@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _flatout_agent.apply.copying import CopyKnob
-from _flatout_agent.apply.model import Outcome, applied, refused
+from _flatout_agent.apply.model import Outcome, already, applied, refused
 from _flatout_agent.apply.moving import Mover
 
 
@@ -14,4 +14,6 @@ class NonBlocking(CopyKnob):
         return mover.made_non_blocking
 
     def _seen(self, mover: Mover, count: int) -> Outcome:
-        return applied(copies=count) if count else refused("no-pinned-batch-was-moved")
+        if count:
+            return applied(copies=count)
+        return already("script-set-it") if mover.own_non_blocking else refused("no-pinned-batch-was-moved")

@@ -13,6 +13,12 @@ class PersistentWorkers(LoaderKnob):
     name = "persistent_workers"
     field = "persistent"
 
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
+        loaders = scene.loaders
+        own = bool(loaders) and all(loader.persistent_workers for loader in loaders)
+        return already("script-set-it") if own else None
+
     def _setting(self, scene: Scene, loader: Any, current: Any, value: Any) -> tuple[Outcome, Any]:
         if not current.workers:
             return refused("needs-workers"), None

@@ -13,6 +13,11 @@ class PinMemory(LoaderKnob):
     name = "pin_memory"
     field = "pin"
 
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
+        loaders = scene.loaders
+        return already("script-set-it") if loaders and all(loader.pin_memory for loader in loaders) else None
+
     def _setting(self, scene: Scene, loader: Any, current: Any, value: Any) -> tuple[Outcome, Any]:
         if not scene.has_cuda():
             return refused("no-cuda-device"), None

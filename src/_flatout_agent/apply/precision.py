@@ -70,6 +70,10 @@ class Precision(Knob):
         self._witnesses: list[Witness] = []
         self._scale: LossScale | None = None
 
+    @classmethod
+    def foretold(cls, scene: Scene, value: Any) -> Outcome | None:
+        return cls._obstacle(scene, value)
+
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         torch = scene.torch
         wanted = SPELLINGS.get(value, value)
@@ -94,7 +98,8 @@ class Precision(Knob):
             outfit.wear(layer)
         return applied(dtype=chosen, roots=len(self._worn))
 
-    def _obstacle(self, scene: Scene, chosen: str) -> Outcome | None:
+    @staticmethod
+    def _obstacle(scene: Scene, chosen: str) -> Outcome | None:
         torch = scene.torch
         if not scene.roots:
             return refused("no-roots-found")

@@ -19,13 +19,13 @@ from flatout.base import records
 from flatout.base.clock import Clock
 from flatout.measure.auto import AutoDecision, AutoTuning
 from flatout.tune import plan as planning
+from flatout.tune.answers import result_of
 from flatout.tune.compute import hot_knobs, is_compute
 from flatout.tune.course import Course, Steps
 from flatout.tune.inputs import input_knobs
 from flatout.tune.journal import TuneLine, line_of
 from flatout.tune.model import Decision, Finished, Mode, Segment, SegmentResult
 from flatout.tune.search import Search, ended
-from flatout.tune.trials import result_of
 
 BUDGET_S = 120.0
 LOOK_S = 0.05

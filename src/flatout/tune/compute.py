@@ -320,7 +320,8 @@ def building_knobs(course: Course) -> Steps[None]:
         values = sorted(offer.values, key=lambda value: (value in GRAPHS) != _launches_count(course))
         for index, value in enumerate(values):
             course.pending = LOOK_SEGMENTS * (len(values) - index)
-            if course.whole.get(offer.knob) != value and not _beyond_repair(course, offer, value):
+            closed = course.closed(offer.knob, value) is not None
+            if course.whole.get(offer.knob) != value and not closed and not _beyond_repair(course, offer, value):
                 guess = build_guess_s(course, offer, value)
                 decision = yield from consider(course, offer, value, course.judging, guess, segments=FEWEST_SEGMENTS)
                 if decision.verdict is Verdict.KEPT and course.in_a_hurry:

@@ -36,6 +36,9 @@ OVERTIME = 0.1  # of the budget: what has not answered then is given up
 Steps: TypeAlias = Generator[Segment, SegmentResult, T]
 
 FINAL_PAIRS = 6
+FEWEST_FINAL = 4  # give an interval
+SPARE_FINAL = 2  # are kept back for what is tried at the very end, and probably gives nothing
+MOST_KEPT_BACK = 0.5  # of the budget: else a slow loop has its time for nothing
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
 FEWEST_STEPS = 3
 TURN_S = 0.5  # from one epoch to the next, with workers to start
@@ -236,6 +239,8 @@ class Course:
     def reserve_s(self) -> float:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
+        if not self.whole and not self.demand_may_grow:  # what could make it much faster has had its turn
+            return last * (SPARE_FINAL if self.stage == "again" else FEWEST_FINAL) / FINAL_PAIRS
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
@@ -243,7 +248,8 @@ class Course:
         asked = self.stage in ("each", "final") or (self.stage == "input" and self._falls_short()) or launches
         again = 0 if asked else sum(not self.is_exact(knob) for knob in self.whole)
         batch = self.cost_s(BATCH_SEGMENTS, 1) if self.batch_to_come else 0.0
-        return last + matching + looking + batch + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)
+        kept_back = last + matching + looking + batch + FEWEST_SEGMENTS * again * self.hot_s(self.compute_mode)
+        return min(kept_back, MOST_KEPT_BACK * self.plan.budget_s)
 
     def _falls_short(self) -> bool:
         """Far from what both sides could do: then what may close the gap comes before leaving out what is kept."""

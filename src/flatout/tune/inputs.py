@@ -158,6 +158,8 @@ def skip_behind_the_wall(course: Course) -> None:
     for offer in [*course.offers(), *grown]:
         if is_compute(offer) or (offer in grown and offer.knob not in course.whole):
             for value in offer.values or [str(course.plan.batch_size)]:
+                if course.closed(offer.knob, value) is not None:
+                    continue
                 figures: Params = {"supply": _told(ceilings.real), "demand": _told(ceilings.with_copy)}
                 course.decide(offer, value, "input-is-the-wall", figures)
 

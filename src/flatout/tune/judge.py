@@ -17,7 +17,7 @@ CHEAP_BUILD_S = 1.0
 def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) -> Decision:
     """What becomes of a knob after its trial; what is kept joins the whole."""
     if offer.knob in trial.unapplied:
-        return _unapplied(course, offer, value, trial.unapplied[offer.knob])
+        return unapplied(course, offer, value, trial.unapplied[offer.knob])
     if trial.fault is not None:
         return course.decide(offer, value, "fault", {"status": trial.fault.value})
     found = trial.comparison
@@ -35,7 +35,7 @@ def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) ->
     return course.decide(offer, value, "inside-noise", gain_and_margin(found), seen)
 
 
-def _unapplied(course: Course, offer: Offer, value: str, outcome: Outcome) -> Decision:
+def unapplied(course: Course, offer: Offer, value: str, outcome: Outcome) -> Decision:
     if outcome.state is OutcomeState.ALREADY:
         return course.decide(offer, value, "already")
     return course.decide(offer, value, "refused", {**outcome.details, "why": outcome.code or "refused"})

@@ -171,6 +171,7 @@ class Offer(Struct, frozen=True, kw_only=True):
     cures: list[Bound]
     builds: bool = False  # costs seconds once: tried late, kept where these are repaid
     first_only: bool = False  # the first value that helps ends it (bf16 before fp16)
+    foretold: dict[str, Outcome] = field(default_factory=dict)  # by value: what needs no trial, the first look having seen it
 
 
 class BatchGoal(StrEnum):

@@ -9,6 +9,7 @@ from typing import Any
 from flatout.base.records import replace
 from flatout.knobs.catalogue import KNOBS, RECORDED
 from flatout.knobs.model import Knob, Numerics, Switch
+from flatout.tune.answers import outcome_of
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.model import BatchGoal, Offer, Plan
 
@@ -142,4 +143,5 @@ def _offer(knob: Knob, values: list[str], ready: Mapping[str, Any]) -> Offer:
         cures=list(knob.cures),
         builds=knob.name == "compile",
         first_only=knob.name == "precision",
+        foretold={value: outcome_of(told) for value, told in (ready.get("foretold") or {}).get(knob.name, {}).items()},
     )

@@ -24,7 +24,7 @@ from flatout.tune.inputs import (
     workers_at_last,
     workers_first,
 )
-from flatout.tune.judge import is_settled
+from flatout.tune.judge import is_settled, unapplied
 from flatout.tune.model import (
     BatchGoal,
     BatchStory,
@@ -113,12 +113,7 @@ def ended(course: Course, improve: Callable[[Course], Steps[None]]) -> Steps[Fin
 
 
 def _improve(course: Course) -> Steps[None]:
-    for offer in course.plan.offers:
-        code = course.why_not(offer)
-        if code is not None and not (offer.knob == "batch_size" and code == "not-allowed"):
-            params: Params = {"allowed": course.plan.allow.value} if code == "not-allowed" else {}
-            for value in offer.values:
-                course.decide(offer, value, code, params)
+    _decide_without_a_trial(course)
     if course.fits_only:
         yield from batch_size(course)
         return
@@ -146,6 +141,19 @@ def _improve(course: Course) -> Steps[None]:
     yield from leave_if_idle(course)
     yield from drop_each_once(course)
     yield from workers_at_last(course)
+
+
+def _decide_without_a_trial(course: Course) -> None:
+    """What the user left out, and what the first look has told."""
+    for offer in course.plan.offers:
+        code = course.why_not(offer)
+        if code is None:
+            for value in [value for value in offer.values if value in offer.foretold]:
+                unapplied(course, offer, value, offer.foretold[value])
+        elif not (offer.knob == "batch_size" and code == "not-allowed"):
+            params: Params = {"allowed": course.plan.allow.value} if code == "not-allowed" else {}
+            for value in offer.values:
+                course.decide(offer, value, code, params)
 
 
 def _behind_the_wall(course: Course) -> Steps[None]:

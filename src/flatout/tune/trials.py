@@ -10,15 +10,16 @@ from typing import Any
 
 from _flatout_agent import wire
 from flatout.base.clock import Clock
-from flatout.base.records import Missing, dump, replace
+from flatout.base.records import dump, replace
 from flatout.knobs import catalogue
-from flatout.knobs.model import Numerics, Switch
+from flatout.knobs.model import Switch
 from flatout.launch.keeper import Keeper
 from flatout.launch.sandbox import Sandbox
 from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.one_batch import Training
 from flatout.measure.time_to_loss import LossCurve, curve_of
+from flatout.tune.answers import result_of
 from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.cards import CardMeter
 from flatout.tune.curves import Curves, training_of
@@ -31,8 +32,6 @@ POLL_S = 0.01
 IDLE_S = 45.0  # without any processor time in between: it hangs
 LONGEST_S = 600.0
 PATIENCE_S = 60.0  # beyond what its like took
-FEWEST_LOOKS = 5
-NANO = 1e-9
 BUILDING = ("compile", "cudnn_benchmark")  # take as long as they like
 LEAVING_S = 10.0  # what a child that has told its losses may take to end
 MOST_ENDINGS = 3  # children that come to their end within one segment
@@ -339,34 +338,6 @@ def is_building(segment: Segment) -> bool:
     return any(name in segment.knobs for name in BUILDING)
 
 
-def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
-    """An answer as the search reads it."""
-    outcomes = {
-        name: Outcome(state=OutcomeState(told["status"]), code=told["code"], details=_params(told["details"]))
-        for name, told in (answer.get("outcomes") or {}).items()
-    }
-    return SegmentResult(
-        id=answer["id"],
-        status=Status(answer["status"]),
-        took_s=took_s,
-        samples=float(answer.get("samples", 0)),
-        seconds=float(answer.get("seconds", 0.0)),
-        steps=int(answer.get("steps", 0)),
-        drained=float(answer.get("drained", 0.0)),
-        phases=dict(answer.get("phases") or {}),
-        outcomes=outcomes,
-        classes={name: Numerics(found) for name, found in (answer.get("classes") or {}).items()},
-        memory_peak=answer.get("memory_peak", Missing("not-reported")),
-        memory_allocated=answer.get("memory_allocated", Missing("not-reported")),
-        alloc_retries=int(answer.get("alloc_retries", 0)),
-        epoch_ended=bool(answer.get("epoch_ended")),
-        starved=_mean_look(answer.get("lag"), "starved"),
-        behind_s=_mean_look(answer.get("lag"), "mid_ns", NANO),
-        build_s=float(answer.get("build_s", 0.0)),
-        code=str(answer.get("code", "")),
-    )
-
-
 def batch_outcome(wanted: float, loader: tuple[int | None, int | None], per_step: tuple[float | None, float | None]) -> Outcome:
     """Whether the batch grew by the wanted factor; `loader` and `per_step` hold what is seen now, and in the plain script."""
     for (now, plain), slack in ((loader, 0.02), (per_step, 0.25)):  # the last batch of an epoch may be smaller
@@ -381,14 +352,6 @@ def batch_outcome(wanted: float, loader: tuple[int | None, int | None], per_step
 def without_batch(values: Values) -> Values:
     """What the agent is asked for: the batch is the script's own."""
     return {name: value for name, value in values.items() if name != "batch_size"}
-
-
-def _mean_look(lag: Mapping[str, int] | None, name: str, unit: float = 1.0) -> float | Missing:
-    return lag[name] * unit / lag["count"] if lag and lag["count"] >= FEWEST_LOOKS else Missing("not-reported")
-
-
-def _params(details: Mapping[str, Any]) -> dict[str, str | int | float]:
-    return {name: value if isinstance(value, str | int | float) else str(value) for name, value in details.items()}
 
 
 def _is_early(name: str) -> bool:

@@ -19,11 +19,11 @@ from flatout.tune.compute import (
     rebuild_s,
     restart_knobs,
 )
-from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
+from flatout.tune.course import FEWEST_FINAL, FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
 from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Ceilings, Decision, Mode, Offer, Reached
 from flatout.tune.recover import held
-from flatout.tune.schedule import LOOK_SEGMENTS, Shape, children_for, segments_for
+from flatout.tune.schedule import LOOK_SEGMENTS, Shape, children_for, restart_values, segments_for
 from flatout.tune.trial import NOT_MEASURED, Question, Suspect, Trial
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
@@ -206,10 +206,13 @@ def _reached(course: Course, ceiling: Mode, trial: Trial) -> Reached | None:
 
 
 def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None]:
-    """Another batch size is a fresh child for each pair and has longer steps: as long as there is time, or not at all."""
+    """Another batch size is a fresh child for each pair and has longer steps: as long as there is time, or not at all.
+    Otherwise there are some pairs at least, because a gain without an interval is none."""
     size = course.whole.get("batch_size")
     if size is None:
-        return FINAL_LOOKS, None
+        each_s = course.final_s(restarts=bool(restart_values(course.plan, course.whole))) / FINAL_PAIRS
+        pairs = int(max(0.0, room_s(course)) / each_s) if each_s else FINAL_PAIRS
+        return FINAL_LOOKS if pairs >= FINAL_PAIRS else (max(FEWEST_FINAL, pairs),), None
     pairs = last_pairs(course, int(size))
     if pairs < FEWEST_FINAL_PAIRS:
         return (), None
