@@ -78,6 +78,11 @@ class StepClock:
         self._state = _BATCH
         self._mark = ended
 
+    def is_trained_on(self, source: int) -> bool:
+        """Whether a backward pass took a batch of this dataset; of one that is not known, that it may be."""
+        account = self._hand.accounts.get(source)
+        return account is None or account.known
+
     def loader_started(self, began: int, ended: int, source: int = 0, iterator: int = 0, use: LoaderUse | None = None) -> None:
         """An iterator over the dataset `source` begins an epoch."""
         self._leave(began)

@@ -21,6 +21,7 @@ from _flatout_agent.wire import GAVE_UP
 Write = Callable[..., None]  # a line of the journal
 LOADER_KNOBS = ("workers", "persistent_workers", "prefetch_factor", "pin_memory")
 OLDEST_FOR_KNOBS = (2, 4)
+MOST_OF_A_LINE = 3  # loaders that are held: of training, validation and test
 
 
 class Course:
@@ -57,8 +58,8 @@ class Driver:
         self._course = course
         self._finder: RootFinder | None = None
         self._optimizers: list[Any] = []
-        # The last loader of each line that makes one, held: `for x in DataLoader(…)` keeps none, and makes one per epoch.
-        self._loaders: dict[int, tuple[Any, Any]] = {}
+        # The last loaders of each line that makes some, held: `for x in DataLoader(…)` keeps none, and makes one per epoch.
+        self._loaders: dict[int, list[tuple[Any, Any, int]]] = {}
         self._loader_is_new = False
         self._ready = False
         self._busy = False
@@ -73,13 +74,15 @@ class Driver:
     def met(self, optimizer: Any) -> None:
         self._optimizers.append(ref(optimizer))
 
-    def iterator_began(self, loader: Any, iterator: int, use: Any) -> None:
+    def iterator_began(self, loader: Any, iterator: int, use: Any, source: int) -> None:
+        """`source`: the number of its dataset. One line may make the loaders of training and of validation."""
         self._course.iterator_began(iterator)
         if loader is None or use is None:
             return
-        known = self._loaders.get(id(use))
-        if known is None or known[0] is not loader:
-            self._loaders[id(use)] = (loader, use)
+        known = self._loaders.setdefault(id(use), [])
+        if not any(held is loader for held, _, _ in known):
+            others = [held for held in known if held[2] != source]
+            self._loaders[id(use)] = [*others, (loader, use, source)][-MOST_OF_A_LINE:]
             self._loader_is_new = self._ready and bool(use.batches)
 
     def stepped(self, now: int) -> None:
@@ -143,7 +146,8 @@ class Driver:
 
     def training_loaders(self) -> list[Any]:
         self.tape.tell()
-        return [loader for loader, use in self._loaders.values() if use.batches]
+        held = [one for line in self._loaders.values() for one in line]
+        return [loader for loader, use, source in held if use.batches and self.tape.clock.is_trained_on(source)]
 
     def _take_over(self) -> None:
         """Another loader of a line that is trained from: what was put on the last one goes on it, too."""

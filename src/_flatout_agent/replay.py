@@ -133,7 +133,10 @@ def _source(iterator: Any) -> int:
 
 
 def _copy(tensor: Any) -> Any:
-    fresh = tensor.detach().clone()
+    import torch
+
+    with torch.inference_mode(False):  # a validation may fetch under it, and what is cloned there counts no changes
+        fresh = (tensor if tensor.is_inference() else tensor.detach()).clone()
     return fresh.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else fresh
 
 

@@ -32,6 +32,7 @@ class Tape:
         self.feed: Callable[[Any, Any], Any] | None = None  # stands between the script and its loader, if anything does
         self.epochs: Callable[[Any, Any], Any] | None = None
         self.glances: Any = None  # a Glances, which lifts hooks while `glancing`
+        self.moved: Callable[[], None] | None = None  # to another thread: what began there before was not listened to
         self.whole_only = False  # somebody wants to see every step whole
         self.whole = True
         self.start_over()

@@ -22,6 +22,7 @@ SENTENCES = {
     "not-repaid": "{knob} {value}: {gain:+.0f} % but {build_s:.0f} s to build, repaid after {repaid_steps:,} steps, "
     "you asked for {steps_planned:,}: dropped",
     "no-longer-earns": "{knob} {value}: {first_gain:+.0f} % when first tried, {gain:+.1f} % in the whole: dropped",
+    "whole-unclear": "{knob} {value}: {gain:+.0f} %, {low:+.0f} to {high:+.0f}",
     "whole-not-faster": "{knob} {value}: the whole is not faster than the plain script ({gain:+.1f} %): dropped",
     "batch-holds": "batch {batch}: holds through an epoch's end, kept",
     "batch-dies": "batch {batch}: runs out of memory in the real loop, as all larger ones",
@@ -44,6 +45,7 @@ SENTENCES = {
     "no-more-supply": "{knob}: more than {workers} give no more than {supply:.0f} samples/s",
     "input-is-the-wall": "{knob} {value}: input gives {supply:.0f} samples/s of {demand:.0f} that the device takes",
     "not-launch-bound": "{knob} {value}: not tried, the device is busy {busy:.0f} % of the time",
+    "long-epochs": "{knob}: an epoch takes longer than the search",
     "only-in-tune": "{knob}: flatout tune can tell",
     "no-epochs": "{knob}: the loader has no epochs",
     "no-workers": "{knob}: not tried, there are no workers",

@@ -140,12 +140,13 @@ class Mover:
         if len(self._ahead) > MOST_AWAITED * max(1, len(self._targets)):
             self._ahead.clear()
             self._targets.clear()
-        if not self._targets or cuda.is_current_stream_capturing():
+        # What is made under inference mode counts no changes, and no training can have it.
+        if not self._targets or self._torch.is_inference_mode_enabled() or cuda.is_current_stream_capturing():
             return False
         wanted = [
             (tensor, self._targets[place])
             for place, tensor in enumerate(tensors)
-            if place in self._targets and id(tensor) in loose and not self._is_under_way(tensor)
+            if place in self._targets and id(tensor) in loose and not tensor.is_inference() and not self._is_under_way(tensor)
         ]
         if not wanted:
             return False

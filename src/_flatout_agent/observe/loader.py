@@ -15,6 +15,8 @@ from _flatout_agent.loaders import calling_line
 from _flatout_agent.patch import Patches, dress
 from _flatout_agent.tape import Tape
 
+MOST_ELSEWHERE = 8
+
 
 def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     from torch.utils.data import dataloader
@@ -22,6 +24,7 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     # The iterator's base class, not `DataLoader.__iter__`'s result: identity, persistent workers and subclasses stay.
     iterator = dataloader._BaseDataLoaderIter
     iterators = Iterators(tape)
+    tape.moved = iterators.catch_up
     patches.put(iterator, "__next__", _timed_next(iterator.__next__, tape, iterators, torch.Tensor))
     patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, tape, iterators))
     folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -35,6 +38,7 @@ class Iterators:
         self._tape = tape
         self._datasets = Identities()
         self.known: dict[int, Any] = {}  # identity -> weak reference
+        self._elsewhere: list[tuple[int, Any, Any]] = []  # thread, loader and iterator, while nobody knows who trains
 
     def started(self, loader: Any, iterator: Any, began: int, ended: int) -> None:
         tape, identity = self._tape, id(iterator)
@@ -53,10 +57,23 @@ class Iterators:
 
         self.known[identity] = ref(iterator, let_go)
         tape.something_new(began)
-        use = tape.clock.loaders.started(loader)
+        use, source = tape.clock.loaders.started(loader), self._datasets.of(dataset)
         if tape.driver is not None:
-            tape.driver.iterator_began(loader, identity, use)
-        tape.note((tape.clock.loader_started, began, ended, self._datasets.of(dataset), identity, use))
+            tape.driver.iterator_began(loader, identity, use, source)
+        tape.note((tape.clock.loader_started, began, ended, source, identity, use))
+
+    def began_elsewhere(self, loader: Any, iterator: Any) -> None:
+        """In a thread that may turn out to be the one that trains."""
+        if not self._tape.ticks and not self._tape.off:
+            self._elsewhere = [*self._elsewhere[1 - MOST_ELSEWHERE :], (get_ident(), ref(loader), ref(iterator))]
+
+    def catch_up(self) -> None:
+        """It does train: its loaders were not heard of."""
+        elsewhere, self._elsewhere = self._elsewhere, []
+        now = perf_counter_ns()
+        for thread, loader, iterator in elsewhere:
+            if thread == self._tape.owner and iterator() is not None and loader() is not None:
+                self.started(loader(), iterator(), now, now)
 
     def turned_to(self, iterator: Any, began: int) -> None:
         """The last batch came from another one."""
@@ -106,7 +123,12 @@ def _timed_next(original: Any, tape: Tape, iterators: Iterators, tensor: Any) ->
 def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:
     def __iter__(self: Any) -> Any:
         if get_ident() != tape.owner:
-            return original(self)
+            iterator = original(self)
+            try:
+                iterators.began_elsewhere(self, iterator)
+            except Exception as error:
+                fault("loader.elsewhere", error)
+            return iterator
         began = perf_counter_ns()
         iterator = original(self) if tape.epochs is None else tape.epochs(self, original)
         try:

@@ -81,6 +81,8 @@ def _began_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
                 if tape.ticks or tape.in_backward or not tape.owner:
                     return
                 tape.owner = get_ident()  # training runs in a thread of the script's own
+                if tape.moved is not None:
+                    tape.moved()
             number = numbers.get(id(stepping))
             if number is None:
                 number = known.of(stepping)

@@ -32,7 +32,8 @@ def command_line(python: str, words: Sequence[str], options: Sequence[str] = ())
     if rest and PYTHON.fullmatch(os.path.basename(first)) and os.path.dirname(first) and os.access(first, os.X_OK):
         return [*words]  # `.venv/bin/python train.py`: an interpreter, no script
     if os.path.exists(first):
-        return [python, *words]
+        shell = shutil.which("bash") or shutil.which("sh") if first.endswith((".sh", ".bash")) else None
+        return [shell, *words] if shell is not None else [python, *words]
     if os.path.dirname(first) or first.endswith(".py"):
         raise UsageError("error.script-not-found", script=first)
     found = shutil.which(first)

@@ -14,7 +14,7 @@ class AutoDecision(Struct, kw_only=True):
     value: str
     verdict: str
     code: str
-    params: dict[str, str | int | float] = field(default_factory=dict)
+    params: dict[str, str | int | float | bool] = field(default_factory=dict)
     ratio: float | Missing = NOT_MEASURED
     lower: float | Missing = NOT_MEASURED
     upper: float | Missing = NOT_MEASURED

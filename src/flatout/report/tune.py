@@ -41,6 +41,8 @@ def ending(end: Finished, words: Words, log: str) -> RenderableType:
     if isinstance(end.ceilings.with_copy, float) and isinstance(end.ceilings.without_copy, float):
         ceilings = {"with_copy": rate(end.ceilings.with_copy), "without_copy": rate(end.ceilings.without_copy)}
         lines.append(Text(words("tune.ceilings", **ceilings)))
+    elif isinstance(end.ceilings.with_copy, float):
+        lines.append(Text(words("tune.ceiling", with_copy=rate(end.ceilings.with_copy))))
     lines += _cards(end, words)
     if isinstance(end.ceilings.supply, float):
         lines.append(Text(words("tune.supply", supply=rate(end.ceilings.supply))))

@@ -51,7 +51,7 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
     rates, last = yield from _in_turn(course, pairs)
     bare: float | Missing = Missing("no-replay")
     briefly = course.fits_only or (course.batch_to_come and course.spent_s > MOST_OF_BUDGET * course.plan.budget_s)
-    if course.compute_mode is not Mode.REAL and not briefly:
+    if course.compute_mode is not Mode.REAL and not briefly and course.copies:
         bare = (yield from sturdy(course, Mode.REPLAY_DEVICE)).rate
     real = _mean(rates[Mode.REAL])
     supply: float | Missing = Missing("not-measured")

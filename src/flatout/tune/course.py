@@ -124,6 +124,11 @@ class Course:
         return self.plan.batch is BatchGoal.FIT and self.plan.only == ["batch_size"]
 
     @property
+    def copies(self) -> bool:
+        """Whether batches have a way to go: on a processor they are where they are computed with."""
+        return any(Bound.COPY in offer.cures for offer in self.plan.offers)
+
+    @property
     def judging(self) -> Mode:
         """Where the batches come from by which the compute side is judged."""
         return Mode.REAL if self.contended else self.compute_mode

@@ -175,6 +175,8 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
             continue
         if not course.spans_epochs or course.plan.epoch_steps is None:
             course.decide(offer, value, "no-epochs" if course.spans_epochs else "only-in-tune")
+        elif course.epochs_s(EPOCHS) > course.plan.budget_s and not course.tried(offer.knob, value):
+            course.decide(offer, value, "long-epochs")  # one turn in so long a time costs nothing worth saving
         else:
             yield from consider(course, offer, value, Mode.REAL, segments=FEWEST_SEGMENTS, shape=Shape(epochs=EPOCHS))
 
@@ -199,7 +201,8 @@ def _skip(course: Course, offer: Offer) -> None:
         if offer.knob in OF_WORKERS and not workers_of(course.plan, course.whole):
             course.decide(offer, value, "no-workers")
         elif offer.knob == "prefetch_factor" and _supply_reached(course):
-            course.decide(offer, value, "supply-reached", {"real": _told(ceilings.real), "supply": _told(ceilings.supply)})
+            real, supply = _told(ceilings.real), _told(ceilings.supply)
+            course.decide(offer, value, "supply-reached", {"real": real, "supply": max(real, supply)})
         elif Bound.INPUT in offer.cures:
             course.decide(offer, value, "loop-not-waiting", {"real": _told(ceilings.real), "demand": _told(ceilings.with_copy)})
         else:

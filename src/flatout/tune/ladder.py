@@ -7,7 +7,8 @@ import math
 from flatout.base.records import Missing, Struct, replace
 from flatout.tune.baseline import HARDLY, receiving, waits
 from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
-from flatout.tune.model import Mode, Offer, Values
+from flatout.tune.judge import unapplied
+from flatout.tune.model import Mode, Offer, Outcome, OutcomeState, Values
 from flatout.tune.schedule import LOOK_SEGMENTS, workers_of
 
 SPARE = 1.15  # supply for so much more than the demand: a loader delivers unevenly, and beside a training it gives less
@@ -199,8 +200,8 @@ def one_rung(course: Course, offer: Offer, workers: int, mode: Mode) -> Steps[fl
     if result.fault:
         course.decide(offer, value, "fault", {"status": result.status.value})
     elif outcome is None or outcome.state != "applied" or isinstance(result.rate, Missing):
-        why = result.code or (outcome.code if outcome else "no-report")
-        course.decide(offer, value, "refused", {"why": why or "refused"})
+        said = Outcome(state=OutcomeState.REFUSED, code=result.code, details=result.details) if result.code else outcome
+        unapplied(course, offer, value, said or Outcome(state=OutcomeState.REFUSED, code="no-report"))
     else:
         return result.rate
     return None

@@ -13,7 +13,7 @@ from flatout.measure.time_to_loss import LossCurve, TimeToLoss
 from flatout.tune.batch_line import BatchLine
 
 Values = dict[str, str]  # knob -> value; a knob that is not in it is as the script has it
-Params = dict[str, str | int | float]
+Params = dict[str, str | int | float | bool]
 
 
 class Mode(StrEnum):

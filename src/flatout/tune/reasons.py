@@ -29,6 +29,7 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "not-repaid": (Verdict.DROPPED, frozenset({"gain", "build_s", "repaid_steps", "steps_planned"})),
     "no-longer-earns": (Verdict.DROPPED, frozenset({"gain", "first_gain"})),
     "whole-not-faster": (Verdict.DROPPED, frozenset({"gain"})),
+    "whole-unclear": (Verdict.UNKNOWN, frozenset({"gain", "low", "high"})),
     "batch-no-larger": (Verdict.DROPPED, frozenset({"batch"})),
     "batch-not-faster": (Verdict.DROPPED, frozenset({"batch", "gain"})),
     "better-value": (Verdict.DROPPED, frozenset({"other", "gain"})),
@@ -49,6 +50,7 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "input-is-the-wall": (Verdict.SKIPPED, frozenset({"supply", "demand"})),
     "not-launch-bound": (Verdict.SKIPPED, frozenset({"busy"})),
     "only-in-tune": (Verdict.SKIPPED, frozenset()),
+    "long-epochs": (Verdict.SKIPPED, frozenset()),
     "no-epochs": (Verdict.SKIPPED, frozenset()),
     "no-workers": (Verdict.SKIPPED, frozenset()),
 }

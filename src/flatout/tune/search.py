@@ -15,7 +15,7 @@ from flatout.tune.batch_growth import leave_if_idle
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.batch_search import batch_size
 from flatout.tune.compute import compute_knobs, partners
-from flatout.tune.course import Course, StandingBrokenError, Steps, TooShortError
+from flatout.tune.course import FINAL_PAIRS, Course, StandingBrokenError, Steps, TooShortError
 from flatout.tune.inputs import (
     aid_compute,
     input_is_the_wall,
@@ -40,7 +40,7 @@ from flatout.tune.model import (
 )
 from flatout.tune.progress import progress_of
 from flatout.tune.trial import Trial
-from flatout.tune.whole import drop_each_once, last_comparison, revive, spare_time, take_all_back
+from flatout.tune.whole import drop_each_once, last_comparison, revive, spare_time, take_all_back, what_was_left_open
 
 Way = Callable[[Course], Steps[Finished]]
 
@@ -141,6 +141,7 @@ def _improve(course: Course) -> Steps[None]:
     yield from leave_if_idle(course)
     yield from drop_each_once(course)
     yield from workers_at_last(course)
+    yield from what_was_left_open(course)
 
 
 def _decide_without_a_trial(course: Course) -> None:
@@ -194,9 +195,9 @@ def _judged(course: Course, trial: Trial | None) -> Ending:
         # There was no time to compare the whole: what is in it was judged piece by piece, and no figure is claimed for all.
         return Ending.TUNED if course.whole else nothing
     found = trial.comparison
-    if not _asked_for(course, found) and (found is None or found.answer is not Answer.FASTER):
-        take_all_back(course, trial)
+    if not _asked_for(course, found) and (found is None or found.answer is not Answer.FASTER) and not _all_agree(trial):
         unclear = found is None or found.answer is Answer.UNKNOWN or _could_be_faster(found)
+        take_all_back(course, trial, unclear)
         return Ending.NOTHING_SHOWN if unclear else nothing
     return Ending.TUNED
 
@@ -207,6 +208,11 @@ def _asked_for(course: Course, found: Comparison | None) -> bool:
         return False
     wanted = course.plan.batch is BatchGoal.FIT or course.plan.batch_too_large is not None or bool(course.died)
     return wanted or found is None or found.answer is Answer.UNKNOWN
+
+
+def _all_agree(trial: Trial) -> bool:
+    """On a restless machine an interval is long; but where each of so many pairs is faster, chance has said so in one of 32."""
+    return len(trial.pairs) >= FINAL_PAIRS and all(pair.b > (1 + WORTH_HAVING) * pair.a for pair in trial.pairs)
 
 
 def _could_be_faster(found: Comparison) -> bool:

@@ -31,6 +31,7 @@ LEAVING_OUT_SHARE = 0.15  # of the budget, for leaving out what needs children o
 # A batch is not left out, and workers that stay show over whole epochs only: these were judged last, in the whole.
 JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
 GRAPHS_PASSED_OVER = ("better-value", "not-launch-bound", *NO_GAIN_ALONE)
+LEFT_OPEN = ("no-time", "too-little")
 AT_FLOOR = 0.9
 PLAIN_GAIN = 20.0  # per cent
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
@@ -107,6 +108,18 @@ def spare_time(course: Course) -> Steps[bool]:
     if restarting and (undecided or any(_moved_since(course, offer) for offer in restarting)):
         yield from restart_knobs(course)
     return course.whole != kept_before
+
+
+def what_was_left_open(course: Course) -> Steps[None]:
+    """Where nothing was kept, what was kept back for the end is there for what there was too little time for."""
+    course.stage = "again"
+    for decision in [one for one in course.decisions.values() if one.code in LEFT_OPEN]:
+        offer = course.offer(decision.knob)
+        if course.whole or offer.knob in ("workers", "persistent_workers", "batch_size"):
+            continue  # these have their own ways
+        mode = course.judging if is_compute(offer) else Mode.REAL
+        guess = build_guess_s(course, offer, decision.value)
+        yield from consider(course, offer, decision.value, mode, guess, FEWEST_SEGMENTS)
 
 
 def drop_each_once(course: Course) -> Steps[None]:
@@ -219,10 +232,13 @@ def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None]:
     return FINAL_LOOKS, last_shape(course, int(size))  # it ends with the budget
 
 
-def take_all_back(course: Course, trial: Trial) -> None:
+def take_all_back(course: Course, trial: Trial, unclear: bool) -> None:
+    """`unclear`: a gain worth having was not ruled out, only not shown."""
     found = trial.comparison
-    gain = percent(found.ratio) if found is not None else 0.0
+    code, figures = "whole-not-faster", {"gain": percent(found.ratio) if found is not None else 0.0}
+    if unclear and found is not None and isinstance(found.lower, float) and isinstance(found.upper, float):
+        code, figures = "whole-unclear", {**figures, "low": percent(found.lower), "high": percent(found.upper)}
     for knob in list(course.order):
         seen = (found, Mode.REAL) if found is not None else None
-        course.decide(course.offer(knob), course.whole[knob], "whole-not-faster", {"gain": gain}, seen)
+        course.decide(course.offer(knob), course.whole[knob], code, dict(figures), seen)
         course.remove(knob)

@@ -41,7 +41,10 @@ class Words:
         if text is None:
             # A key without a sentence is our fault: still say what is known rather than fail.
             return f"{key} {params}" if params else key
-        return text.format(**params) if params else text
+        try:
+            return text.format(**params) if params else text
+        except (KeyError, ValueError):  # nor is a figure that is missing a reason to end what somebody waits for
+            return f"{key} {params}"
 
     def has(self, key: str) -> bool:
         return key in catalogue(self.language)
