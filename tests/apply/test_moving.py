@@ -110,3 +110,16 @@ def test_what_stays_on_is_proved_anew():
     assert knob.proof().code == "no-pinned-batch-was-moved"
     scene.mover.made_non_blocking = 6
     assert knob.proof().status == "applied"
+
+
+def test_copies_that_the_script_itself_does_not_wait_for_are_its_own():
+    mover = FakeMover(torch)
+    mover.users = {"non_blocking"}
+    move, calls = moves(mover)
+    x = torch.ones(2)
+    mover.batch(x)
+    move(x, "cuda:0", non_blocking=True)
+    assert (mover.made_non_blocking, mover.own_non_blocking) == (0, 1)
+    assert calls == [(("cuda:0",), {"non_blocking": True})]
+    assert NonBlocking()._seen(mover, 0).told() == {"status": "already", "code": "script-set-it", "details": {}}
+    assert NonBlocking()._seen(mover, 3).status == "applied"

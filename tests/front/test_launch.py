@@ -33,6 +33,9 @@ def test_targets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("")
     assert target.command_line("py", ["train.py", "-a"]) == ["py", "train.py", "-a"]
+    Path("launch.sh").write_text("python train.py\n")
+    shell, *words = target.command_line("py", ["launch.sh", "-a"])
+    assert (os.path.basename(shell), words) == ("bash", ["launch.sh", "-a"])
     assert target.command_line("py", ["-m", "pkg", "-a"]) == ["py", "-m", "pkg", "-a"]
     assert target.command_line("py", [os.path.basename(sys.executable), "x"])[1:] == ["x"]
     for words in (["nope.py"], ["./nope"], ["no-such-command-anywhere"], ["-m"], ["-x", "train.py"]):

@@ -8,6 +8,7 @@ from imagined import Machine, plan, search
 from flatout.base.errors import RecordError, UsageError
 from flatout.base.records import decode, dump
 from flatout.base.words import Words
+from flatout.tune.answers import result_of
 from flatout.tune.journal import About, TuneLine, line_of, read_lines
 from flatout.tune.model import Finished, Status
 from flatout.tune.search import Search
@@ -50,6 +51,17 @@ def test_a_line_cut_short_is_left_out(whole):
     wanted, results = read_lines([*lines[:20], lines[20][: len(lines[20]) // 2]])
     assert len(results) == 19
     assert Search(wanted).next(results) == segments[19]
+
+
+def test_what_an_agent_tells_in_its_details_is_read_again(whole):
+    """Seen: bf16 tells that it casts its output back, and no journal with it could be gone on from."""
+    _, segments, lines = whole
+    told = {"dtype": "bf16", "roots": 1, "share": 0.5, "output_cast_back": True, "kinds": ["fused"], "nothing": None}
+    outcomes = {"precision": {"status": "applied", "code": "", "details": told}}
+    result = result_of({"id": segments[0].id, "status": "ok", "outcomes": outcomes}, 1.0)
+    _, results = read_lines([lines[0], line_of(TuneLine(segment=segments[0], result=result))])
+    assert results == [result]
+    assert results[0].outcomes["precision"].details["output_cast_back"] is True
 
 
 def test_a_damaged_line_in_the_middle_is_refused(whole):

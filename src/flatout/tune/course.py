@@ -37,7 +37,6 @@ Steps: TypeAlias = Generator[Segment, SegmentResult, T]
 
 FINAL_PAIRS = 6
 FEWEST_FINAL = 4  # give an interval
-SPARE_FINAL = 2  # are kept back for what is tried at the very end, and probably gives nothing
 MOST_KEPT_BACK = 0.5  # of the budget: else a slow loop has its time for nothing
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
 FEWEST_STEPS = 3
@@ -245,7 +244,8 @@ class Course:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
         if not self.whole and not self.demand_may_grow:  # what could make it much faster has had its turn
-            return last * (SPARE_FINAL if self.stage == "again" else FEWEST_FINAL) / FINAL_PAIRS
+            # At the very end little is found any more: where something is, a few seconds over are the smaller evil.
+            return 0.0 if self.stage == "again" else last * FEWEST_FINAL / FINAL_PAIRS
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
