@@ -58,6 +58,7 @@ class Child:
     [
         (Child(None), "hang", "waits"),
         (Child(0, steps=0), "exit", "no-steps"),
+        (Child(1, said="ModuleNotFoundError: No module named 'torch'"), "exit", "torch-missing"),
         (Child(0), "exit", "no-torch"),
         (Child(0, steps=7), "exit", "few-steps"),
         (Child(1), "exit", "failed"),

@@ -11,7 +11,7 @@ from flatout.report.tune import sentence
 from flatout.tune.course import Course
 from flatout.tune.model import Ending, Outcome, OutcomeState
 from flatout.tune.plan import make
-from flatout.tune.search import _conclude
+from flatout.tune.search import _conclude, foreseen
 from flatout.tune.trial import Trial
 
 ALREADY = {"status": "already", "code": "script-set-it", "details": {}}
@@ -35,6 +35,15 @@ def test_what_the_user_left_out_is_not_told_of():
     wanted = plan(offers=make(ready, 8.0).offers, skip=["compile"])
     end, _, _ = search(Machine(), wanted)
     assert {d.code for d in end.decisions if d.knob == "compile"} == {"not-chosen"}
+
+
+def test_what_would_be_tried():
+    ready = {"device": "cuda", "foretold": {"compile": {"default": ALREADY}, "channels_last": {"on": NONE}}}
+    tried, decided = foreseen(plan(offers=make(ready, 8.0).offers, skip=["workers"]))
+    values = {offer.knob: offer.values for offer in tried}
+    assert values["compile"] == ["reduce-overhead", "graphs"]
+    assert not {"workers", "channels_last"} & set(values)
+    assert {(one.knob, one.code) for one in decided} >= {("compile", "already"), ("channels_last", "refused")}
 
 
 SLOW = {"launch": 100.0, "device": 5.0, "prepare": 1e-3, "copy": 1e-4, "knows_busy": False, "start_s": 20.0, "looked": True}

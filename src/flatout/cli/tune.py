@@ -213,8 +213,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         screen.say(screen.words("tune.smaller-start", size=smaller.size))
     plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
     if plan is not None and asked["dry_run"]:
-        for offer in plan.offers:
-            screen.say(f"  {offer.knob}: {', '.join(offer.values) or '…'} ({offer.numerics})")
+        _only_said(plan, bool(asked["as_json"]), screen)
         return 0
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
@@ -227,6 +226,22 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1))
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
     return concluded
+
+
+def _only_said(plan: Plan, as_json: bool, screen: Screen) -> None:
+    from flatout.report.tune import line
+    from flatout.tune.search import foreseen
+
+    tried, decided = foreseen(plan)
+    for offer in tried:
+        screen.say(f"  {offer.knob}: {', '.join(offer.values) or '…'} ({offer.numerics})")
+    for one in decided:
+        if one.code not in UNSAID:
+            screen.show(line(one, screen.words))
+    if as_json:
+        told = [{"knob": offer.knob, "values": offer.values, "numerics": offer.numerics} for offer in tried]
+        left = [{"knob": one.knob, "value": one.value, "code": one.code, "params": one.params} for one in decided]
+        sys.stdout.write(json.dumps({"would_try": told, "decided": left}, indent=2) + "\n")
 
 
 def _plan(ready: dict[str, Any], limits: dict[str, Any], asked: dict[str, Any], smaller: Smaller | None) -> Plan:

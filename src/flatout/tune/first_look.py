@@ -34,6 +34,8 @@ def reason(child: TrialChild, ended: str, ready: Mapping[str, Any], refused: str
     if code > 0 and child.ran_out_of_memory():
         return NothingToTry(OUT_OF_MEMORY, {"said": words})
     if code > 0:
+        if "No module named 'torch'" in words:
+            return NothingToTry("torch-missing")
         # A trial has no terminal, and nobody at it.
         return NothingToTry("stdin" if words.startswith("EOFError") else "failed", {"status": code, "said": words})
     steps = child.steps()

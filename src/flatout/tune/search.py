@@ -31,6 +31,7 @@ from flatout.tune.model import (
     Decision,
     Ending,
     Finished,
+    Offer,
     Params,
     Plan,
     Progress,
@@ -142,6 +143,15 @@ def _improve(course: Course) -> Steps[None]:
     yield from drop_each_once(course)
     yield from workers_at_last(course)
     yield from what_was_left_open(course)
+
+
+def foreseen(plan: Plan) -> tuple[list[Offer], list[Decision]]:
+    """What would be tried, with the values that are left; and what would not, and why."""
+    course = Course(plan)
+    _decide_without_a_trial(course)
+    left = [replace(one, values=[v for v in one.values if not course.tried(one.knob, v)]) for one in course.offers()]
+    all_told = {decision.knob for decision in course.decisions.values()}
+    return [one for one in left if one.values or one.knob not in all_told], list(course.decisions.values())
 
 
 def _decide_without_a_trial(course: Course) -> None:
