@@ -1,9 +1,14 @@
 """The parity gate: the same passes, a planted bad profile fails, too little is unknown."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
+from imagined import Machine, plan, search
 
+from flatout.base.records import replace
+from flatout.base.words import Words
+from flatout.cli import parity_gate
 from flatout.measure.one_batch import Training
 from flatout.measure.parity import Verdict, judge
 from flatout.tune.parity import Gate
@@ -88,3 +93,23 @@ def test_what_changes_no_numbers_needs_no_training():
 def test_a_child_that_dies_leaves_it_unknown():
     _, parity, _ = Gate(lambda *_: None, lambda _: None).repaired({"precision": "bf16"})
     assert parity.verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("profile", [{"workers": "2"}, {"workers": "2", "batch_size": "64"}])
+def test_that_parity_says_nothing_of_the_batch_is_said(profile, tmp_path):
+    """ "Passed, there is nothing to compare" under a batch eight times as large reads as a blessing."""
+
+    class Heard:
+        words = Words("en")
+
+        def __init__(self):
+            self.said = []
+
+        say = hint = lambda self, sentence: self.said.append(sentence)
+
+    machine = Machine()
+    end, _, _ = search(machine, plan(budget_s=60.0))
+    heard, trials = Heard(), SimpleNamespace(ready={}, curve=None)
+    found = parity_gate.passed(replace(end, profile=profile), trials, tmp_path, heard)
+    assert found.profile == profile
+    assert any("the batch of 64" in one for one in heard.said) == ("batch_size" in profile)

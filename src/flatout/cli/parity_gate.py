@@ -48,6 +48,8 @@ def passed(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finish
         records.write_bytes(place / FAILED, records.encode(gate.failed))
     for sentence in report.sentences(parity, gate.failed, taken, sorted(drawing & knobs.keys()), screen.words):
         screen.say(sentence)
+    if batch:
+        screen.say(screen.words("parity.batch-apart", batch=batch["batch_size"]))
     draw(gate, parity, place, screen)
     return records.replace(end, profile={**knobs, **batch} if parity.verdict is Verdict.PASS else {}, parity=parity)
 
