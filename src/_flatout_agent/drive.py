@@ -146,6 +146,10 @@ class Driver:
 
     def training_loaders(self) -> list[Any]:
         self.tape.tell()
+        return self.held_to_train_from()
+
+    def held_to_train_from(self) -> list[Any]:
+        """As far as the clock was told."""
         held = [one for line in self._loaders.values() for one in line]
         return [loader for loader, use, source in held if use.batches and self.tape.clock.is_trained_on(source)]
 

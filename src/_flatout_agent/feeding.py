@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Callable, Iterator, NoReturn
+from weakref import ref
 
 from _flatout_agent.drive import Driver
 from _flatout_agent.replay import Replay
@@ -50,11 +51,11 @@ class Feed:
         self.on_going_on: Callable[[], None] = _nothing  # before an epoch gets longer than it is
         self.cut = False  # the epoch of what is trained on ends now …
         self.brief = False  # … and what is looked at after it ends soon
-        self._prepared: set[int] = set()
+        self._prepared: dict[int, int] = {}  # iterators, with the steps that had been taken when each began
 
     def iterator_began(self, iterator: int) -> None:
         self._yields.pop(iterator, None)
-        self._prepared.discard(iterator)
+        self._prepared.pop(iterator, None)
         if self._exhausted == iterator:
             self._exhausted = None
 
@@ -83,7 +84,7 @@ class Feed:
             self.cut, self.brief = False, True
             self._end(iterator)
         length = _length(iterator)
-        if length is not None and done > length and not self._goes_on(iterator._dataset):
+        if length is not None and done > length and not self._goes_on(iterator, key):
             if not self._turns_behind_the_script(iterator):
                 self._end(iterator)
             self._yields.pop(key, None)
@@ -111,13 +112,24 @@ class Feed:
 
     def _prepare(self, iterator: Any) -> None:
         """Before its first batch is taken: later its sampler may be in other hands."""
-        self._prepared.add(id(iterator))
-        sampler, dataset = getattr(iterator, "_index_sampler", None), getattr(iterator, "_dataset", None)
+        key = id(iterator)
+        self._prepared[key] = self._driver.scene.steps_done
         if _length(iterator) is not None and hasattr(iterator, "_sampler_iter"):
-            iterator._sampler_iter = Endless(iterator._sampler_iter, sampler, lambda: self._goes_on(dataset))
+            held = ref(iterator)  # whose sampler this is
+            goes_on = lambda: self._goes_on(held(), key)  # noqa: E731
+            iterator._sampler_iter = Endless(iterator._sampler_iter, iterator._index_sampler, goes_on)
 
-    def _goes_on(self, dataset: Any) -> bool:
-        if not self.endless or not self._is_trained_on(dataset):
+    def _goes_on(self, iterator: Any, key: int) -> bool:
+        """No step since its epoch began: a validation, on data that are trained on as well. What workers fetch ahead of the
+        first steps is known by its loader."""
+        if not self.endless or iterator is None:
+            return False
+        if self._driver.scene.steps_done > self._prepared.get(key, 0):
+            trained = self._is_trained_on(iterator._dataset)
+        else:
+            ahead = self._yields.get(key, 0) < (_length(iterator) or 0)
+            trained = ahead and self._trained_from(iterator) and self._is_of_a_loader(iterator)
+        if not trained:
             return False
         self.on_going_on()
         return True
@@ -131,7 +143,7 @@ class Feed:
         """What the loader does where an epoch ends and the next begins, under the iterator that the script holds."""
         self.on_going_on()
         self._handover.epoch_over(iterator)
-        self._prepared.discard(id(iterator))
+        self._prepared.pop(id(iterator), None)
         iterator._sampler_iter = iter(iterator._index_sampler)
         iterator._num_yielded = 0
 
@@ -139,10 +151,17 @@ class Feed:
         if not self.turned:
             self.on_turn()
         self.turned = True
-        self.epoch_turned = self.epoch_turned or self._trained_from(iterator)
+        stepped = self._driver.scene.steps_done > self._prepared.get(id(iterator), 0)
+        self.epoch_turned = self.epoch_turned or (stepped and self._trained_from(iterator))
 
     def _trained_from(self, iterator: Any) -> bool:
-        return self._is_trained_on(getattr(iterator, "_dataset", None))
+        """As far as can be known before its batch is used: no training fetches where gradients are off."""
+        return self._driver.torch.is_grad_enabled() and self._is_trained_on(getattr(iterator, "_dataset", None))
+
+    def _is_of_a_loader(self, iterator: Any) -> bool:
+        """That is trained from: its sampler, too, where another loader has the same data."""
+        loaders = self._driver.held_to_train_from()
+        return any(getattr(loader, "_index_sampler", None) is iterator._index_sampler for loader in loaders)
 
     def _is_trained_on(self, dataset: Any) -> bool:
         return any(loader.dataset is dataset for loader in self._driver.scene.loaders)

@@ -1,8 +1,9 @@
 """The batches in hand: fetched, and not yet known to be trained on.
 
 A plain loop has one at a time. Accelerate and timm fetch one ahead, Transformers as many as it accumulates, some
-scripts read two loaders in step, others evaluate with a batch to train on in hand. So each dataset has an account: a
-backward pass takes a batch from it, and what a loader gave without any being trained on was validation.
+scripts read two loaders in step, others evaluate with a batch to train on in hand. So each dataset has an account, one for
+each line that makes loaders of it: a backward pass takes a batch from it, and what a loader gave without any being trained on
+was validation.
 """
 
 from __future__ import annotations

@@ -18,40 +18,74 @@ VALIDATES = """
 import threading, time
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
-def loader(data, shuffle):
-    return DataLoader(data, batch_size=4, shuffle=shuffle)
+LOADERS
 
 def train():
     net = nn.Linear(8, 3)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    data, held_out = (TensorDataset(torch.randn(size, 8), torch.arange(size) % 3) for size in (4000, 12))
-    batches, valid = loader(data, True), loader(held_out, False)
+    batches, valid = loaders()
     for epoch in range(50):
         for number, (x, y) in enumerate(batches):
             loss = nn.functional.cross_entropy(net(x), y)
             optimizer.zero_grad(); loss.backward(); optimizer.step()
             time.sleep(0.001)
             if number % 10 == 5:
-                with torch.GUARD():
-                    seen = [x.shape[0] for x, y in valid]
+                GUARD
                 assert seen == [4, 4, 4], seen
 
 if __name__ == "__main__":
     START
 """
 INLINE, IN_A_THREAD = "train()", "one = threading.Thread(target=train); one.start(); one.join()"
+OUTSIDE = "with torch.no_grad(): seen = [x.shape[0] for x, y in valid]"
+INFERENCE = "with torch.inference_mode(): seen = [x.shape[0] for x, y in valid]"
+INSIDE = """seen = []
+                for x, y in valid:
+                    with torch.no_grad(): seen.append(net(x).shape[0])"""
+ONE_LINE = """
+def loader(data, shuffle):
+    return DataLoader(data, batch_size=4, shuffle=shuffle)
+
+def loaders():
+    data, held_out = (TensorDataset(torch.randn(size, 8), torch.arange(size) % 3) for size in (4000, 12))
+    return loader(data, True), loader(held_out, False)
+"""
+ONE_DATASET = """
+def loaders():
+    data = TensorDataset(torch.randn(4012, 8), torch.arange(4012) % 3)
+    batches = DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(range(4000)))
+    return batches, DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(range(4000, 4012)))
+"""
+BOTH = """
+def loader(data, chosen):
+    return DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(chosen))
+
+def loaders():
+    data = TensorDataset(torch.randn(4012, 8), torch.arange(4012) % 3)
+    return loader(data, range(4000)), loader(data, range(4000, 4012))
+"""
 
 
-@pytest.mark.parametrize(("guard", "start"), [("no_grad", INLINE), ("inference_mode", INLINE), ("no_grad", IN_A_THREAD)])
-def test_a_validation_in_mid_epoch_ends_and_is_not_trained_from(guard, start, script, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("loaders", "guard", "start"),
+    [
+        (ONE_LINE, OUTSIDE, INLINE),
+        (ONE_LINE, INFERENCE, INLINE),
+        (ONE_LINE, OUTSIDE, IN_A_THREAD),
+        (ONE_DATASET, OUTSIDE, INLINE),
+        (ONE_DATASET, INSIDE, INLINE),
+        (BOTH, INSIDE, INLINE),
+    ],
+)
+def test_a_validation_in_mid_epoch_ends_and_is_not_trained_from(loaders, guard, start, script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = script(VALIDATES.replace("GUARD", guard).replace("START", start))
+    path = script(VALIDATES.replace("LOADERS", loaders).replace("GUARD", guard).replace("START", start))
     environ = {**os.environ, **QUIET}
     modes = [Mode.REAL, Mode.REPLAY_HOST, Mode.SUPPLY, Mode.REAL]
     with Trials([sys.executable, str(path)], environ, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
-        assert trials.look()["loaders"] == [1000]
+        assert trials.look()["loaders"][0] == 1000
         for number, mode in enumerate(modes):
             knobs = {"workers": "1"} if number == 3 else {}
             asked = Segment(

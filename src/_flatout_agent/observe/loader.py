@@ -38,6 +38,7 @@ class Iterators:
         self._tape = tape
         self._datasets = Identities()
         self.known: dict[int, Any] = {}  # identity -> weak reference
+        self._numbers: dict[tuple[int, int], int] = {}
         self._elsewhere: list[tuple[int, Any, Any]] = []  # thread, loader and iterator, while nobody knows who trains
 
     def started(self, loader: Any, iterator: Any, began: int, ended: int) -> None:
@@ -57,10 +58,19 @@ class Iterators:
 
         self.known[identity] = ref(iterator, let_go)
         tape.something_new(began)
-        use, source = tape.clock.loaders.started(loader), self._datasets.of(dataset)
+        use = tape.clock.loaders.started(loader)
+        source = self._number(self._datasets.of(dataset), use)
         if tape.driver is not None:
             tape.driver.iterator_began(loader, identity, use, source)
         tape.note((tape.clock.loader_started, began, ended, source, identity, use))
+
+    def _number(self, dataset: int, use: Any) -> int:
+        """Of what is trained from or not: training and validation may draw from one dataset, each with a loader of its own."""
+        key = (dataset, id(use))  # uses are never let go
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers) + 1
+        return number
 
     def began_elsewhere(self, loader: Any, iterator: Any) -> None:
         """In a thread that may turn out to be the one that trains."""
