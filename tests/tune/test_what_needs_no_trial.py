@@ -3,10 +3,11 @@
 import pytest
 from imagined import OFFERS, Machine, offer, plan, search
 
+from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.drift import drift_of
-from flatout.measure.statistics import Answer, Comparison, Pair
+from flatout.measure.statistics import Answer, Comparison, Pair, plainly_slower
 from flatout.report.tune import sentence
 from flatout.tune.course import Course
 from flatout.tune.model import Ending, Outcome, OutcomeState
@@ -91,6 +92,34 @@ def test_a_gain_that_was_not_shown_is_not_called_none():
     assert (told.code, told.params["low"], told.params["high"]) == ("whole-unclear", -10.0, 40.0)
     assert "-10 to +40" in sentence(told, Words("en"))
     assert concluded([1.0] * 6, Answer.SAME, 0.99, 1.01).decisions[0].code == "whole-not-faster"
+
+
+def test_too_few_pairs_are_not_called_no_gain():
+    """Seen: "the whole is not faster than the plain script (+70.3 %)"."""
+    none = Missing("too-few-pairs")
+    (told,) = concluded([1.7, 1.6, 1.8], Answer.UNKNOWN, none, none).decisions
+    assert (told.code, told.params) == ("whole-too-little", {"gain": 200.0, "pairs": 3})
+    assert "too few" in sentence(told, Words("en"))
+
+
+def test_two_pairs_say_nothing_where_an_arm_does_not_repeat_itself():
+    """Seen: 1,343 and 434 in one arm, "far outside the noise: kept", and a profile that was slower than the plain script."""
+    restless = [Pair(1343.0, 400.0, True), Pair(434.0, 130.0, False)]
+    assert not plainly_slower(restless, Missing("too-few"))
+    assert not plainly_slower(restless, 0.01)
+    assert not plainly_slower([Pair(100.0, 93.0, True), Pair(100.0, 88.0, False)], 0.01)
+    assert plainly_slower([Pair(1343.0, 400.0, True), Pair(1310.0, 410.0, False)], 0.01)
+
+
+@pytest.mark.parametrize("device", [300.0, 900.0])
+def test_a_budget_that_pays_no_last_comparison_is_not_broken_for_one(device):
+    offers = [one for one in OFFERS if one.knob in ("tf32", "precision")]
+    machine = Machine(launch=3.0, device=device, prepare=1e-3, start_s=5.0, looked=True)
+    end, segments, _ = search(machine, plan(offers=offers, budget_s=30.0, timed_s=0.5, looked_s=5.0))
+    assert end.spent_s <= 1.15 * 30.0
+    compared = [s for s in segments if s.stage == "final" and not s.knobs]
+    assert len(compared) == 0 or len(compared) >= 4
+    assert isinstance(end.speedup, float) == bool(compared and end.profile)
 
 
 PERSISTENT = offer("persistent_workers", ["on"], Numerics.RESAMPLED, [Bound.INPUT])

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 BUDGET = "90s"
 BUDGET_GROW = "4m"  # each pair of the last comparison is two starts, and what is kept is compiled for the new batch
 MARGIN = 0.95  # of the budget: the last comparison takes a little more or less than foreseen
+PUT_OFF = ("no-time",)  # it may have its turn later: said at the end, if it had none
 UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
@@ -139,7 +140,7 @@ class Screen:
         with contextlib.suppress(OSError, ValueError):  # whoever read it is gone: the search goes on for its record
             self._wipe()
             for decision in fresh:
-                if decision.code not in UNSAID:
+                if decision.code not in (*UNSAID, *PUT_OFF):
                     show(self.stream, report.line(decision, self.words))
             if self._live:
                 self.stream.write(report.progress(now, self.words)[:100])
@@ -220,6 +221,9 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
             screen.say(screen.words("tune.resumed", count=session.resumed))
         end = session.run(trials, screen.watch)
     trials.stop()
+    for decision in end.decisions:
+        if decision.code in PUT_OFF:
+            screen.show(report.line(decision, screen.words))
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
         end = parity_gate.passed(end, trials, place, screen)
@@ -260,7 +264,7 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
         screen.say(sentence)
     if end.profile:
         path = outcome.write_profile(end, ready, line, SystemClock().wall())
-        script = next((word for word in line[1:] if word.endswith(".py")), "")
+        script = next((word for word in line[1:] if word.endswith(".py")), " ".join(line[1:3]) if line[1:2] == ["-m"] else "")
         screen.say(screen.words("tune.profile", path=str(path), script=script))
         _show_edits(end, ready, line, screen)
     else:
@@ -279,7 +283,9 @@ def _show_edits(end: Finished, ready: dict[str, Any], line: list[str], screen: S
     if script is None:
         return
     source = script.read_text(encoding="utf-8", errors="replace")
-    found = permanent.edits(end.profile, script.name, source, ready, str(ready.get("device", "cuda")))
+    found = permanent.edits(
+        end.profile, script.name if script.is_absolute() else str(script), source, ready, str(ready.get("device", "cuda"))
+    )
     if found:
         screen.show(report.permanent(found, screen.words))
 

@@ -111,10 +111,13 @@ def plausible_gain(pairs: Sequence[Pair]) -> float | Missing:
 
 
 def plainly_slower(pairs: Sequence[Pair], noise: float | Missing) -> bool:
-    """Every pair so far far below one: enough to stop measuring, too little for an interval."""
+    """Every pair so far far below one: enough to stop measuring, too little for an interval. Not where an arm does not repeat
+    itself: the noise was measured once, and may have been a quiet moment."""
     if len(pairs) < 2:
         return False
-    least = max(0.02, 3 * (noise if isinstance(noise, float) else 0.02))
+    scatter = max(abs(math.log(one.a / other.a)) for one, other in pairwise(pairs))
+    scatter = max(scatter, *(abs(math.log(one.b / other.b)) for one, other in pairwise(pairs)))
+    least = max(0.02, 2 * scatter, 3 * (noise if isinstance(noise, float) else 0.02))
     return all(pair.log_ratio < -least for pair in pairs)
 
 

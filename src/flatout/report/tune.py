@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.report.terminal import Group, RenderableType, Text
-from flatout.tune.model import Decision, Ending, Finished, Progress, Verdict
+from flatout.tune.model import Decision, Ending, Finished, Progress, Reached, Verdict
 from flatout.tune.permanent import Edit
 
+WIDEST = 2.0  # upper to lower bound: wider, a share of a ceiling says nothing
 COLOURS = {Verdict.KEPT: "green", Verdict.FAILED: "red", Verdict.NOT_APPLIED: "yellow", Verdict.UNKNOWN: "yellow"}
 
 
@@ -46,10 +47,15 @@ def ending(end: Finished, words: Words, log: str) -> RenderableType:
     lines += _cards(end, words)
     if isinstance(end.ceilings.supply, float):
         lines.append(Text(words("tune.supply", supply=rate(end.ceilings.supply))))
-    if end.reached is not None and isinstance(end.reached.lower, float):
+    if end.reached is not None and _tells(end.reached):
         told = {name: ratio(getattr(end.reached, name)) for name in ("ratio", "lower", "upper")}
         lines.append(Text(words(f"tune.reached-{end.reached.ceiling.value}", **told)))
     return Group(*lines)
+
+
+def _tells(reached: Reached) -> bool:
+    lower, upper = reached.lower, reached.upper
+    return isinstance(lower, float) and isinstance(upper, float) and upper <= WIDEST * lower
 
 
 def _cards(end: Finished, words: Words) -> list[RenderableType]:

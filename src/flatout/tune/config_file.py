@@ -122,7 +122,8 @@ def check_target(source: Path, target: Path, may_replace: bool) -> None:
     if target.exists():
         if target.samefile(source):
             raise UsageError("config-error.target-source", path=str(target))
-        if not may_replace:
+        # A copy of the source, from when nothing was to be changed, holds nothing that could be lost.
+        if not may_replace and target.read_bytes() != source.read_bytes():
             raise UsageError("config-error.target-exists", path=str(target))
     try:
         with tempfile.TemporaryFile(dir=target.parent):

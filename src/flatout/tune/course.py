@@ -38,6 +38,7 @@ Steps: TypeAlias = Generator[Segment, SegmentResult, T]
 FINAL_PAIRS = 6
 FEWEST_FINAL = 4  # give an interval
 MOST_KEPT_BACK = 0.5  # of the budget: else a slow loop has its time for nothing
+LEAST_KEPT_BACK = 1 / 3  # the same while nothing is kept that could be compared
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
 FEWEST_STEPS = 3
 TURN_S = 0.5  # from one epoch to the next, with workers to start
@@ -243,9 +244,11 @@ class Course:
     def reserve_s(self) -> float:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
-        if not self.whole and not self.demand_may_grow:  # what could make it much faster has had its turn
-            # At the very end little is found any more: where something is, a few seconds over are the smaller evil.
-            return 0.0 if self.stage == "again" else last * FEWEST_FINAL / FINAL_PAIRS
+        if not self.whole and (not self.demand_may_grow or self.stage == "input"):
+            # What could make it much faster has its turn, or has had it. At the very end little is found any more: where
+            # something is, a few seconds over are the smaller evil.
+            late = self.stage == "again" and not self.demand_may_grow
+            return 0.0 if late else min(last * FEWEST_FINAL / FINAL_PAIRS, LEAST_KEPT_BACK * self.plan.budget_s)
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
@@ -263,14 +266,16 @@ class Course:
         known = [rate for rate in (ceilings.with_copy, supply) if isinstance(rate, float)]
         return isinstance(ceilings.real, float) and bool(known) and ceilings.real < SHORT * min(known)
 
-    def final_s(self, restarts: bool) -> float:
+    def final_s(self, restarts: bool, beside: bool = True) -> float:
+        """Of the last comparison, with its lower ceiling `beside` it or without."""
         fresh = (FINAL_PAIRS + 1) * self.start_s + FINAL_PAIRS / 2 * self.standing_build_s if restarts else 0.0
         again = self._prices.turning_back_s()
         turning = again if isinstance(again, float) and self.standing_build_s and not restarts else 0.0
         tuned = self.hot_s()
         # In a hurry some seconds over are the smaller evil.
         plain = tuned if self.in_a_hurry else max(tuned, self._prices.plain_s)
-        ceiling = CEILING_LENGTH * self.hot_s(self.compute_mode) if self.compute_mode is not Mode.REAL else 0.0
+        replayed = beside and self.compute_mode is not Mode.REAL
+        ceiling = CEILING_LENGTH * self.hot_s(self.compute_mode) if replayed else 0.0
         return FINAL_PAIRS * (tuned + plain + turning + ceiling) + fresh
 
     def left_s(self) -> float:

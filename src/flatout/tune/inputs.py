@@ -45,7 +45,10 @@ def workers_at_last(course: Course) -> Steps[None]:
     """What was kept back for leaving knobs out may be left over: then more workers, for which there was no time, are tried."""
     offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
     before = course.decisions.get(("workers", "more"))
-    if offer is None or before is None or before.code != "no-time" or course.left_s() < course.cost_s(FEWEST_SEGMENTS + 2):
+    if offer is None or before is None or before.code != "no-time":
+        return
+    course.stage = course.stage if course.whole else "again"
+    if course.left_s() < course.cost_s(FEWEST_SEGMENTS + 2):
         return
     course.decisions.pop(("workers", "more"))
     yield from _match_workers(course, offer)
@@ -204,7 +207,8 @@ def _skip(course: Course, offer: Offer) -> None:
             real, supply = _told(ceilings.real), _told(ceilings.supply)
             course.decide(offer, value, "supply-reached", {"real": real, "supply": max(real, supply)})
         elif Bound.INPUT in offer.cures:
-            course.decide(offer, value, "loop-not-waiting", {"real": _told(ceilings.real), "demand": _told(ceilings.with_copy)})
+            real, demand = _told(ceilings.real), _told(ceilings.with_copy)
+            course.decide(offer, value, "loop-not-waiting", {"real": real, "demand": max(real, demand)})
         else:
             figures = {"with_copy": _told(ceilings.with_copy), "without_copy": _told(ceilings.without_copy)}
             course.decide(offer, value, "copy-hidden", dict(figures))
@@ -232,6 +236,7 @@ def _more_workers(course: Course, offer: Offer) -> Steps[None]:
     if course.demand_may_grow and best in course.supplies and isinstance(decision.ratio, float):
         real = course.ceilings.real
         real = real * decision.ratio if isinstance(real, float) else real
+        course.step_s = course.step_s / decision.ratio if isinstance(course.step_s, float) else course.step_s
         course.ceilings = replace(course.ceilings, real=real, supply=course.supplies[best])
         return  # a look comes when the compute side has had its turn
     course.pending = segments_for(2) + 1

@@ -32,7 +32,8 @@ def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) ->
         return _faster(course, offer, value, trial, seen)
     if found.answer is Answer.UNKNOWN or trial.out_of_time:
         return course.decide(offer, value, "too-little", {"pairs": found.pairs}, seen)
-    return course.decide(offer, value, "inside-noise", gain_and_margin(found), seen)
+    noise = round(100 * found.noise_floor, 1)
+    return course.decide(offer, value, "inside-noise", {**gain_and_margin(found), "noise": noise}, seen)
 
 
 def unapplied(course: Course, offer: Offer, value: str, outcome: Outcome) -> Decision:

@@ -19,7 +19,7 @@ from flatout.tune.compute import (
     rebuild_s,
     restart_knobs,
 )
-from flatout.tune.course import FEWEST_FINAL, FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
+from flatout.tune.course import FEWEST_FINAL, FEWEST_SEGMENTS, FINAL_PAIRS, OVERTIME, Course, Steps
 from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Ceilings, Decision, Mode, Offer, Reached
 from flatout.tune.recover import held
@@ -175,11 +175,11 @@ def last_comparison(course: Course) -> Steps[Trial | None]:
     """The whole against the plain script, side by side in the real loop; None where nothing is kept."""
     while course.whole:
         course.stage = "final"
-        looks, shape_b = _as_can_be_paid(course)
+        looks, shape_b, ceiling = _as_can_be_paid(course)
         if not looks:
             course.ceilings = Ceilings(real=course.ceilings.real) if course.looked_at != course.whole else course.ceilings
             return None
-        beside = (yield from _lower_ceiling(course)) if shape_b is None else None
+        beside = (yield from _lower_ceiling(course)) if ceiling else None
         if not course.whole:
             return None  # it broke while it was looked at
         course.pending = segments_for(looks[0]) + (looks[0] if beside is not None else 0)
@@ -218,18 +218,21 @@ def _reached(course: Course, ceiling: Mode, trial: Trial) -> Reached | None:
     return Reached(ceiling=ceiling, rate=rate, ratio=found.ratio, lower=found.lower, upper=found.upper, pairs=found.pairs)
 
 
-def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None]:
-    """Another batch size is a fresh child for each pair and has longer steps: as long as there is time, or not at all.
-    Otherwise there are some pairs at least, because a gain without an interval is none."""
+def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None, bool]:
+    """Looks, how the changed arm is asked, and whether its lower ceiling is measured beside it. No looks where there is no
+    time: what is kept was judged piece by piece, and a gain of the whole without an interval is no figure."""
     size = course.whole.get("batch_size")
-    if size is None:
-        each_s = course.final_s(restarts=bool(restart_values(course.plan, course.whole))) / FINAL_PAIRS
-        pairs = int(max(0.0, room_s(course)) / each_s) if each_s else FINAL_PAIRS
-        return FINAL_LOOKS if pairs >= FINAL_PAIRS else (max(FEWEST_FINAL, pairs),), None
-    pairs = last_pairs(course, int(size))
-    if pairs < FEWEST_FINAL_PAIRS:
-        return (), None
-    return FINAL_LOOKS, last_shape(course, int(size))  # it ends with the budget
+    if size is not None:  # a fresh child for each pair, and longer steps: as long as there is time; it ends with the budget
+        enough = last_pairs(course, int(size)) >= FEWEST_FINAL_PAIRS
+        return (FINAL_LOOKS, last_shape(course, int(size)), False) if enough else ((), None, False)
+    room, restarts = room_s(course) + OVERTIME * course.plan.budget_s, bool(restart_values(course.plan, course.whole))
+    for ceiling, fewest in ((True, FINAL_PAIRS - 1), (False, FEWEST_FINAL)):
+        looks = 2 if ceiling and course.looked_at != course.whole else 0
+        looking_s = looks * (course.hot_s() + course.hot_s(course.compute_mode))
+        pairs = (room - looking_s) // max(1e-9, course.final_s(restarts, ceiling) / FINAL_PAIRS)
+        if pairs >= fewest:
+            return (FINAL_LOOKS if pairs >= FINAL_PAIRS - 1 else (FEWEST_FINAL,)), None, ceiling
+    return (), None, False
 
 
 def take_all_back(course: Course, trial: Trial, unclear: bool) -> None:
@@ -237,7 +240,10 @@ def take_all_back(course: Course, trial: Trial, unclear: bool) -> None:
     found = trial.comparison
     code, figures = "whole-not-faster", {"gain": percent(found.ratio) if found is not None else 0.0}
     if unclear and found is not None and isinstance(found.lower, float) and isinstance(found.upper, float):
-        code, figures = "whole-unclear", {**figures, "low": percent(found.lower), "high": percent(found.upper)}
+        noise = round(100 * found.noise_floor, 1)
+        code, figures = "whole-unclear", {**figures, "low": percent(found.lower), "high": percent(found.upper), "noise": noise}
+    elif unclear:
+        code, figures = "whole-too-little", {**figures, "pairs": len(trial.pairs)}
     for knob in list(course.order):
         seen = (found, Mode.REAL) if found is not None else None
         course.decide(course.offer(knob), course.whole[knob], code, dict(figures), seen)
