@@ -21,7 +21,7 @@ from _flatout_agent.wire import GAVE_UP
 Write = Callable[..., None]  # a line of the journal
 LOADER_KNOBS = ("workers", "persistent_workers", "prefetch_factor", "pin_memory")
 OLDEST_FOR_KNOBS = (2, 4)
-MOST_OF_A_LINE = 3  # loaders that are held: of training, validation and test
+MOST_OF_A_LINE = 3  # loaders that are known: of training, validation and test
 
 
 class Course:
@@ -58,8 +58,9 @@ class Driver:
         self._course = course
         self._finder: RootFinder | None = None
         self._optimizers: list[Any] = []
-        # The last loaders of each line that makes some, held: `for x in DataLoader(…)` keeps none, and makes one per epoch.
-        self._loaders: dict[int, list[tuple[Any, Any, int]]] = {}
+        # The last loaders of each line that makes some. The very last is held: `for x in DataLoader(…)` keeps none, and makes
+        # one per epoch. Those before it only while the script has them: their data may fill a card.
+        self._loaders: dict[int, list[tuple[Callable[[], Any], Any, int]]] = {}
         self._loader_is_new = False
         self._ready = False
         self._busy = False
@@ -80,9 +81,13 @@ class Driver:
         if loader is None or use is None:
             return
         known = self._loaders.setdefault(id(use), [])
-        if not any(held is loader for held, _, _ in known):
-            others = [held for held in known if held[2] != source]
-            self._loaders[id(use)] = [*others, (loader, use, source)][-MOST_OF_A_LINE:]
+        if not any(held() is loader for held, _, _ in known):
+            line: list[tuple[Callable[[], Any], Any, int]] = [(lambda: loader, use, source)]
+            for held, _, number in reversed(known):
+                other = held()
+                if other is not None and number != source and len(line) < MOST_OF_A_LINE:
+                    line.append((ref(other), use, number))
+            self._loaders[id(use)] = line[::-1]
             self._loader_is_new = self._ready and bool(use.batches)
 
     def stepped(self, now: int) -> None:
@@ -150,8 +155,9 @@ class Driver:
 
     def held_to_train_from(self) -> list[Any]:
         """As far as the clock was told."""
-        held = [one for line in self._loaders.values() for one in line]
-        return [loader for loader, use, source in held if use.batches and self.tape.clock.is_trained_on(source)]
+        held = [(loader(), use, source) for line in self._loaders.values() for loader, use, source in line]
+        trained = self.tape.clock.is_trained_on
+        return [loader for loader, use, source in held if loader is not None and use.batches and trained(source)]
 
     def _take_over(self) -> None:
         """Another loader of a line that is trained from: what was put on the last one goes on it, too."""

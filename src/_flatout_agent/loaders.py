@@ -16,10 +16,11 @@ _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 class LoaderUse:
     """One line of the script that makes a loader; loaders made there again are added up."""
 
-    __slots__ = ("batches", "settings", "site", "wait")
+    __slots__ = ("batches", "number", "settings", "site", "wait")
 
-    def __init__(self, site: str, settings: dict[str, Any]) -> None:
+    def __init__(self, site: str, settings: dict[str, Any], number: int = 0) -> None:
         self.site = site
+        self.number = number  # from one on, at most MOST_LOADERS
         self.settings = settings
         self.wait = 0
         self.batches = 0
@@ -44,7 +45,7 @@ class Loaders:
         site = self._sites.get(id(loader), "")
         use = self.uses.get(site)
         if use is None and loader is not None and len(self.uses) < MOST_LOADERS:
-            use = self.uses[site] = LoaderUse(site, settings_of(loader))
+            use = self.uses[site] = LoaderUse(site, settings_of(loader), len(self.uses) + 1)
         return use
 
     def told(self) -> list[dict[str, Any]]:

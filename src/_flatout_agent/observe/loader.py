@@ -11,11 +11,12 @@ from weakref import ref
 from _flatout_agent.batch import size_of
 from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
-from _flatout_agent.loaders import calling_line
+from _flatout_agent.loaders import MOST_LOADERS, calling_line
 from _flatout_agent.patch import Patches, dress
 from _flatout_agent.tape import Tape
 
 MOST_ELSEWHERE = 8
+USES = MOST_LOADERS + 1
 
 
 def watch(torch: Any, tape: Tape, patches: Patches) -> None:
@@ -38,7 +39,6 @@ class Iterators:
         self._tape = tape
         self._datasets = Identities()
         self.known: dict[int, Any] = {}  # identity -> weak reference
-        self._numbers: dict[tuple[int, int], int] = {}
         self._elsewhere: list[tuple[int, Any, Any]] = []  # thread, loader and iterator, while nobody knows who trains
 
     def started(self, loader: Any, iterator: Any, began: int, ended: int) -> None:
@@ -59,18 +59,11 @@ class Iterators:
         self.known[identity] = ref(iterator, let_go)
         tape.something_new(began)
         use = tape.clock.loaders.started(loader)
-        source = self._number(self._datasets.of(dataset), use)
+        # Training and validation may draw from one dataset, each with a loader of its own.
+        source = self._datasets.of(dataset) * USES + (use.number if use is not None else 0)
         if tape.driver is not None:
             tape.driver.iterator_began(loader, identity, use, source)
         tape.note((tape.clock.loader_started, began, ended, source, identity, use))
-
-    def _number(self, dataset: int, use: Any) -> int:
-        """Of what is trained from or not: training and validation may draw from one dataset, each with a loader of its own."""
-        key = (dataset, id(use))  # uses are never let go
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._numbers) + 1
-        return number
 
     def began_elsewhere(self, loader: Any, iterator: Any) -> None:
         """In a thread that may turn out to be the one that trains."""
