@@ -185,6 +185,7 @@ class Script:
             Event=lambda: SimpleNamespace(copies=None, record=lambda stream: None),
         )
         self.Tensor, self.device = torch.Tensor, torch.device
+        self.is_inference_mode_enabled = torch.is_inference_mode_enabled
 
     def empty_like(self, tensor, device):
         calls = self.calls
