@@ -67,6 +67,16 @@ def test_a_slow_loop_in_a_short_time_is_judged_all_the_same(seed, fused):
         assert end.ending is Ending.FLAT_OUT or end.spent_s > 0.8 * 30.0, "what was given is used"
 
 
+def test_workers_come_first_where_a_short_search_knows_that_the_loop_waits_for_data():
+    """Seen: "workers more: not tried, it needs 7 s and 6 s are left", and then settings that could show nothing."""
+    offers = [one for one in OFFERS if one.knob in ("workers", "fused_optimizer", "channels_last")]
+    machine = Machine(batch=32, prepare=80.0, cores=8, launch=3.0, device=1.0, knows_busy=False, start_s=5.0, looked=True)
+    end, segments, _ = search(machine, plan(offers=offers, budget_s=20.0, timed_s=0.5, looked_s=5.0))
+    tried = [knob for s in segments for knob in s.knobs]
+    assert tried[:1] == ["workers"]
+    assert "workers" in end.profile
+
+
 def concluded(rates, answer, lower, upper):
     course = Course(plan())
     course.keep("channels_last", "on")
