@@ -285,6 +285,17 @@ def test_workers_that_stay_are_judged_where_epochs_turn(epoch_steps, code):
     assert bool(over_epochs) == (code == "plainly-faster")
 
 
+@pytest.mark.parametrize(("epoch_steps", "first"), [(60, "persistent_workers"), (4000, "device_prefetch")])
+def test_workers_that_stay_come_first_where_starting_them_takes_much_of_an_epoch(epoch_steps, first):
+    evening = offer("device_prefetch", ["on"], EXACT, [Bound.COPY, Bound.INPUT])
+    machine = Machine(prepare=200, cores=8, epoch_steps=epoch_steps)  # the loader stays behind, so that both may help
+    wanted = plan(budget_s=600.0, offers=[*OFFERS, evening, PERSISTENT], epoch_steps=epoch_steps)
+    _, segments, _ = search(machine, wanted)
+    seen = [knob for s in segments for knob in ("persistent_workers", "device_prefetch") if knob in s.knobs]
+    assert seen
+    assert seen[0] == first
+
+
 def test_only_skip_and_allow():
     machine = Machine(prepare=30)
     end, segments, _ = search(machine, plan(only=["precision"]))

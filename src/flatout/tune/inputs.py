@@ -16,7 +16,7 @@ from flatout.tune.compute import (
     is_compute,
     together,
 )
-from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, TURN_S, Course, Steps
 from flatout.tune.ladder import SPARE, by_supply, climb, one_rung
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Verdict
 from flatout.tune.schedule import LOOK_SEGMENTS, Shape, segments_for, workers_of
@@ -28,6 +28,7 @@ CONTENDED = 0.85  # of the floor, while the loader could give more: workers and 
 # What shows at the turn of epochs, or in the evenness of the supply.
 OF_WORKERS = ("persistent_workers", "prefetch_factor")
 EPOCHS = 1
+TURN_SHARE = 0.1  # of a segment over an epoch: a turn that takes so much comes before what evens out the copy
 NOT_JUDGED_BESIDE_WORKERS = ("not-launch-bound", "no-time")
 
 
@@ -77,6 +78,7 @@ def input_knobs(course: Course) -> Steps[None]:
     if workers is not None:
         yield from _match_workers(course, workers)
     yield from relieve(course)
+    others.sort(key=lambda offer: not _turns_weigh(course, offer))
     before = dict(course.whole)
     for index, offer in enumerate(others):
         course.pending = LOOK_SEGMENTS * (len(others) - index)
@@ -182,6 +184,14 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
             course.decide(offer, value, "long-epochs")  # one turn in so long a time costs nothing worth saving
         else:
             yield from consider(course, offer, value, Mode.REAL, segments=FEWEST_SEGMENTS, shape=Shape(epochs=EPOCHS))
+
+
+def _turns_weigh(course: Course, offer: Offer) -> bool:
+    """Starting workers anew takes a good part of each epoch: nothing else of the input side promises as much for its time."""
+    if offer.knob != "persistent_workers" or not workers_of(course.plan, course.whole):
+        return False
+    epoch_s = course.epochs_s(EPOCHS)
+    return 0 < epoch_s <= TURN_S / TURN_SHARE
 
 
 def _may_help(course: Course, offer: Offer) -> bool:
