@@ -60,6 +60,8 @@ class Asking:
             rates = {arm: self.rate(*(a if arm == "a" else b)) for arm in (("a", "b") if first else ("b", "a"))}
             if isinstance(rates["a"], float) and isinstance(rates["b"], float):
                 measured.append(Pair(rates["a"], rates["b"], first))
+                # What is cut off is not lost.
+                print(f"pair {len(measured)}: {rates['a']:.1f} {rates['b']:.1f}", file=sys.stderr, flush=True)
         return compare(measured, spread_of_pairs([pair.a for pair in measured]), looks=(pairs,)), measured
 
 
