@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 from noisy import Noise, pairs_of
 
 from flatout.base.records import Missing
+from flatout.measure import statistics
 from flatout.measure.drift import drift_of, throttling
 from flatout.measure.intervals import student
 from flatout.measure.statistics import (
+    FADES,
     PAIRS_AT_LOOK,
     Answer,
     Pair,
     Window,
     compare,
+    noise_after,
     noise_floor,
     plausible_gain,
     spread_of_pairs,
@@ -75,6 +78,39 @@ def test_without_an_effect_nothing_is_claimed(world):
 def test_three_per_cent_are_found(world):
     found = sum(found.answer is Answer.FASTER for found in outcomes(world, 1.03)) / RUNS
     assert found >= (0.4 if world == "three times as loud" else 0.85)
+
+
+def known_noise(spread, comparisons, seed=5, **world):
+    """What is believed of the noise after an early figure and some comparisons in that world."""
+    noise, known = Noise(seed, **world), statistics.Noise(spread, 7)
+    for _ in range(comparisons):
+        known = noise_after(known, pairs_of(noise, 1.1, 4))
+    return known.spread
+
+
+def test_an_early_unrest_is_forgotten_and_a_later_one_noticed():
+    quiet, loud = {"sigma": 0.01, "stalls": 0.0, "tails": 30}, {"sigma": 0.1, "stalls": 0.0, "tails": 30}
+    assert known_noise(0.25, 0, **quiet) == 0.25
+    forgetting = [known_noise(0.25, count, **quiet) for count in range(12)]
+    assert forgetting == sorted(forgetting, reverse=True)
+    assert forgetting[-1] < 0.08
+    assert known_noise(0.01, 3, **loud) > 0.04
+
+
+@given(st.floats(0.001, 0.5))
+def test_noise_stays_where_the_pairs_agree_with_it(spread):
+    # Two above and two below their mean by what makes their deviation just this.
+    pairs = [Pair(100.0, 100.0 * math.exp(sign * spread * math.sqrt(3) / 2), True) for sign in (1, -1, -1, 1)]
+    known = noise_after(statistics.Noise(spread, 7), pairs)
+    assert known.spread == pytest.approx(spread, rel=0.05)
+    assert known.weight == FADES * 7 + 3
+
+
+def test_too_few_pairs_tell_nothing_of_the_noise():
+    before = statistics.Noise(0.02, 7)
+    assert noise_after(before, pairs_of(Noise(1, sigma=0.3), 1.0, 3)) == before
+    first = noise_after(statistics.Noise(), pairs_of(Noise(1, sigma=0.1, tails=30), 1.0, 8))
+    assert 0.05 < first.spread < 0.5  # a stall among them
 
 
 def test_throughput_is_samples_over_seconds():

@@ -26,6 +26,7 @@ ALPHA = 0.05
 FEWEST_PAIRS = 4  # below, a spread is a guess and the answer is "unknown"
 LEAST_GAIN = 0.005  # below this nothing is claimed, however quiet the machine
 PAIRS_AT_LOOK = (4, 8, 12)
+FADES = 0.8  # of an earlier comparison's weight in the noise, at each that follows
 
 
 class Window(Struct, frozen=True):
@@ -43,6 +44,13 @@ class Pair(Struct, frozen=True):
     @property
     def log_ratio(self) -> float:
         return math.log(self.b / self.a)
+
+
+class Noise(Struct, frozen=True):
+    """The noise as it is known so far, and from how many steps."""
+
+    spread: float | Missing = Missing("not-measured")
+    weight: float = 0.0
 
 
 class Answer(StrEnum):
@@ -77,6 +85,21 @@ def spread_of_pairs(rates: Sequence[float]) -> float | Missing:
     steps = [math.log(second / first) for first, second in pairwise(rates)]
     # About zero, not about their mean: without an effect the expected step is none.
     return math.sqrt(math.fsum(step * step for step in steps) / len(steps))
+
+
+def noise_after(noise: Noise, pairs: Sequence[Pair]) -> Noise:
+    """With what the pairs of one comparison did beside each other: a machine that was restless at first may be quiet since, or
+    the other way round. What was seen earlier fades."""
+    values, _ = _without_drift(pairs)
+    freedom = len(values) - 1
+    if len(values) < FEWEST_PAIRS:
+        return noise
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    if isinstance(noise.spread, Missing):
+        return Noise(math.sqrt(squares / freedom), freedom)
+    faded = FADES * noise.weight
+    return Noise(math.sqrt((faded * noise.spread**2 + squares) / (faded + freedom)), faded + freedom)
 
 
 def compare(pairs: Sequence[Pair], noise: float | Missing, looks: Sequence[int] = PAIRS_AT_LOOK) -> Comparison:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Bound
-from flatout.measure.statistics import spread_of_pairs
 from flatout.tune.course import Course, StandingBrokenError, Steps
 from flatout.tune.model import Ceilings, Mode, SegmentResult, Status, Values
 from flatout.tune.pace import pace_of
@@ -84,9 +83,7 @@ def _in_turn(course: Course, pairs: int) -> Steps[tuple[dict[Mode, list[float]],
                 rates[mode].append(result.rate)
                 last[mode] = result
     for mode, seen in rates.items():
-        noise = spread_of_pairs(seen)
-        if isinstance(noise, float) and mode not in course.noise:
-            course.noise[mode] = noise
+        course.noise.saw_repeated(mode, seen)
     return rates, last
 
 

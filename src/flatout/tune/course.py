@@ -25,6 +25,7 @@ from flatout.tune.model import (
     Values,
     Verdict,
 )
+from flatout.tune.noises import Noises
 from flatout.tune.pace import Pace
 from flatout.tune.prices import Prices, with_all_of_its_build
 from flatout.tune.reasons import REASONS
@@ -72,7 +73,7 @@ class Course:
         self.order: list[str] = []  # kept knobs, the latest last
         self.aid: Values = {}  # set in both arms of a trial of the compute side, not kept
         self.classes: dict[str, Numerics] = {}
-        self.noise: dict[Mode, float | Missing] = {}
+        self.noise = Noises()
         self.compute_mode = Mode.REPLAY_HOST
         self.contended = False  # beside its workers the loop does less than either side alone: kept batches do not show that
         self.input_matched = not any(Bound.INPUT in offer.cures for offer in plan.offers)

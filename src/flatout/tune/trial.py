@@ -82,13 +82,20 @@ class Trial:
 
 
 def hold(course: Course, question: Question) -> Steps[Trial]:
+    trial = yield from _held(course, question)
+    if question.shape is USUAL and question.shape_b is None and not restarting(course.plan, question.a, question.b):
+        course.noise.saw_pairs(question.mode, trial.pairs)
+    return trial
+
+
+def _held(course: Course, question: Question) -> Steps[Trial]:
     trial = Trial()
     fresh = restarting(course.plan, question.a, question.b)
     for last in question.looks:
         while len(trial.pairs) < last:
             pair = yield from _pair(course, question, trial, a_first(len(trial.pairs), fresh))
             if trial.out_of_time:
-                trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
+                trial.comparison = compare(trial.pairs, course.noise.of(question.mode), question.looks)
                 return trial
             if trial.fault is not None or (trial.unapplied and not differing(question.a, question.b)):
                 return trial
@@ -104,7 +111,7 @@ def hold(course: Course, question: Question) -> Steps[Trial]:
 
 
 def _clear_already(course: Course, question: Question, trial: Trial) -> bool:
-    noise = course.noise.get(question.mode, NOT_MEASURED)
+    noise = course.noise.of(question.mode)
     if question.worth is not None and plainly_slower(trial.pairs, noise):
         trial.plainly_slower = True
     if question.settled_if_clear and plainly_slower([_turned(pair) for pair in trial.pairs], noise):
@@ -120,7 +127,7 @@ def _too_late(course: Course, question: Question, trial: Trial) -> bool:
         return False
     trial.out_of_time = course.left_s() < _pairs_s(course, question, question.looks[0] - len(trial.pairs))
     if trial.out_of_time:
-        trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
+        trial.comparison = compare(trial.pairs, course.noise.of(question.mode), question.looks)
     return trial.out_of_time
 
 
@@ -128,12 +135,12 @@ def _spent(course: Course, question: Question, trial: Trial) -> bool:
     """Whether a last comparison in fresh children, which are dear, has come to the end of the budget."""
     trial.out_of_time = question.shape_b is not None and course.spent_s >= course.plan.budget_s
     if trial.out_of_time:
-        trial.comparison = compare(trial.pairs, course.noise.get(question.mode, NOT_MEASURED), question.looks)
+        trial.comparison = compare(trial.pairs, course.noise.of(question.mode), question.looks)
     return trial.out_of_time
 
 
 def _decided(course: Course, question: Question, trial: Trial) -> bool:
-    noise = course.noise.get(question.mode, NOT_MEASURED)
+    noise = course.noise.of(question.mode)
     trial.comparison = compare(trial.pairs, noise, question.looks)
     course.saw(trial.comparison)
     if trial.comparison.answer in (Answer.FASTER, Answer.SLOWER):

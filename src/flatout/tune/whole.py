@@ -24,7 +24,7 @@ from flatout.tune.judge import percent, still_earns
 from flatout.tune.model import Ceilings, Decision, Mode, Offer, Reached
 from flatout.tune.recover import held
 from flatout.tune.schedule import LOOK_SEGMENTS, Shape, children_for, restart_values, segments_for
-from flatout.tune.trial import NOT_MEASURED, Question, Suspect, Trial
+from flatout.tune.trial import Question, Suspect, Trial
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
 LEAVING_OUT_SHARE = 0.15  # of the budget, for leaving out what needs children or is compiled
@@ -212,7 +212,7 @@ def _reached(course: Course, ceiling: Mode, trial: Trial) -> Reached | None:
     """How near the tuned loop came to its ceiling, which is from now on what was measured beside it."""
     if not trial.beside:
         return None
-    found = compare(trial.beside, course.noise.get(ceiling, NOT_MEASURED), FINAL_LOOKS)
+    found = compare(trial.beside, course.noise.of(ceiling), FINAL_LOOKS)
     rate = sum(pair.a for pair in trial.beside) / len(trial.beside)
     course.ceilings = replace(course.ceilings, **{"supply" if ceiling is Mode.SUPPLY else "with_copy": rate})
     return Reached(ceiling=ceiling, rate=rate, ratio=found.ratio, lower=found.lower, upper=found.upper, pairs=found.pairs)
