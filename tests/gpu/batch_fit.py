@@ -205,8 +205,15 @@ def table(record):
 class Sitting:
     """One specimen under one cap, in a folder of its own."""
 
-    def __init__(self, name, fraction, cap, imitate, folder):
-        self.name, self.fraction, self.cap, self.imitate, self.folder = name, fraction, cap, imitate, Path(folder)
+    def __init__(self, name, fraction, cap, imitate, folder, budget=BUDGET):
+        self.budget, self.name, self.fraction, self.cap, self.imitate, self.folder = (
+            budget,
+            name,
+            fraction,
+            cap,
+            imitate,
+            Path(folder),
+        )
         self.script = EXAMPLES / f"{name}.py"
         if imitate:
             self.script = self.folder / f"imitated_{name}.py"
@@ -260,7 +267,7 @@ class Sitting:
         said = ["--batch-size", own] if self.imitate else []
         began = time.perf_counter()
         ended = self.flatout("tune", "--batch", "fit", "--only", "batch_size", *capped, *flag, "--no-parity", "--json",
-                             "--budget", BUDGET, self.script, "--epochs", 1000, *said, limit_s=FLATOUT_S)  # fmt: skip
+                             "--budget", self.budget, self.script, "--epochs", 1000, *said, limit_s=FLATOUT_S)  # fmt: skip
         took = time.perf_counter() - began
         if ended.returncode:
             raise SystemExit(ended.stderr[-3000:])
@@ -296,6 +303,7 @@ def main(arguments=None):
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--safe-only", action="store_true", help="not the largest that runs with no room left")
     parser.add_argument("--modes", default="binsearch,power")
+    parser.add_argument("--budget", default=BUDGET)
     parser.add_argument("--imitate", type=int, default=0, metavar="SIZE")
     asked = parser.parse_args(arguments)
     cap, fraction, card = asked.cap_gib * GIB, None, f"imitated, ends at {asked.imitate}"
@@ -305,7 +313,7 @@ def main(arguments=None):
         card = torch.cuda.get_device_name()
         fraction = cap / torch.cuda.get_device_properties(0).total_memory
     with tempfile.TemporaryDirectory() as folder:
-        sitting = Sitting(asked.specimen, fraction, cap, asked.imitate, folder)
+        sitting = Sitting(asked.specimen, fraction, cap, asked.imitate, folder, asked.budget)
         ours = sitting.search()
         print(json.dumps({"flatout": ours["size"], "parts": ours["parts"], "whole_s": ours["whole_s"]}), flush=True)
         modes = [mode for mode in asked.modes.split(",") if mode]

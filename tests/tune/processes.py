@@ -1,7 +1,26 @@
-"""Whether processes are still there."""
+"""Whether processes are still there, and how long they take to begin."""
 
+import math
+import subprocess
+import sys
 import time
+from functools import cache
 from pathlib import Path
+
+USUAL_START_S = 2.0  # of a process that imports torch
+
+
+@cache
+def slowness():
+    """How many times as long as usual a process takes that imports torch: never less than once."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=300)
+    return max(1.0, (time.monotonic() - began) / USUAL_START_S)
+
+
+def patient(seconds):
+    """A budget in which the same number of processes can be started here."""
+    return math.ceil(seconds * slowness())
 
 
 def gone(pid):

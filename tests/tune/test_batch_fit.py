@@ -9,6 +9,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import patient
 
 from conftest import QUIET, ROOT
 
@@ -97,7 +98,20 @@ def test_the_whole_sitting_on_an_imitated_card(tmp_path):
     """A card that ends at batches of 40: real children, the real command, and 20 further steps."""
     pytest.importorskip("torch")
     out = tmp_path / "record.json"
-    command = [sys.executable, PATH, "restoration", out, "--imitate", "40", "--steps", "20", "--modes", ""]
+    command = [
+        sys.executable,
+        PATH,
+        "restoration",
+        out,
+        "--imitate",
+        "40",
+        "--steps",
+        "20",
+        "--modes",
+        "",
+        "--budget",
+        f"{patient(45)}s",
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=500, env={**os.environ, **QUIET}, check=False)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(out.read_text(encoding="utf-8"))

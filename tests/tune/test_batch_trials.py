@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from processes import patient
+
 from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
@@ -289,8 +291,8 @@ def test_a_batch_too_large_for_the_card_begins_at_a_smaller_one(validation, smal
     """The learning rate of every size follows from the one that the script has for its own. At half of it the script starts;
     where its validation takes twice as much even that is too large, and less is proved."""
     path = script(TRAIN.replace("default=16", "default=128").replace("2 * args", f"{validation}args"))
-    ended = flatout("tune", "--batch", "fit", "--lr-rule", "sqrt", "--only", "batch_size", "--budget", "45s", "--json", path,
-                    timeout=280)  # fmt: skip
+    ended = flatout("tune", "--batch", "fit", "--lr-rule", "sqrt", "--only", "batch_size", "--budget", f"{patient(45)}s",
+                    "--json", path, timeout=patient(280))  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert "At 64 it does not" in ended.stderr
     end = json.loads(ended.stdout)
@@ -323,9 +325,8 @@ def test_nothing_fits_and_what_is_not_known_is_said(flatout, script):
 def test_what_dies_at_the_end_of_an_epoch_is_not_written(own, validation, kept, flatout, script):
     """A script's own batch that its validation cannot have; and one of which nothing holds."""
     path = script(TRAIN.replace("default=16", f"default={own}").replace("2 * args.batch_size", validation))
-    ended = flatout(
-        "tune", "--batch", "fit", "--only", "batch_size", "--no-parity", "--budget", "45s", "--json", path, timeout=280
-    )
+    ended = flatout("tune", "--batch", "fit", "--only", "batch_size", "--no-parity", "--budget", f"{patient(45)}s", "--json",
+                    path, timeout=patient(280))  # fmt: skip
     end = json.loads(ended.stdout)
     assert end["batch"]["died"], ended.stderr
     if kept is None:
@@ -338,12 +339,12 @@ def test_what_dies_at_the_end_of_an_epoch_is_not_written(own, validation, kept, 
 
 @pytest.mark.thorough
 @pytest.mark.alone
-@pytest.mark.parametrize(("goal", "budget"), [("fit", 45), ("grow", 80)])
-def test_the_command_keeps_its_budget_and_answers_with_what_it_proved(goal, budget, flatout, script, tmp_path):
+@pytest.mark.parametrize(("goal", "seconds"), [("fit", 45), ("grow", 80)])
+def test_the_command_keeps_its_budget_and_answers_with_what_it_proved(goal, seconds, flatout, script, tmp_path):
     """Batches end at 100, those of its validation, which are twice as large, at 50: a probe in the loop cannot know that."""
-    path = script(TRAIN)
+    path, budget = script(TRAIN), patient(seconds)
     ended = flatout("tune", "--batch", goal, "--lr-rule", "sqrt", "--only", "batch_size", "--budget", f"{budget}s", "--json",
-                    path, timeout=280)  # fmt: skip
+                    path, timeout=patient(280))  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     end = json.loads(ended.stdout)
     assert end["seconds"] - end["raced_s"] <= 1.15 * budget, ended.stderr
