@@ -5,7 +5,7 @@ import io
 import pytest
 
 from flatout.base.words import Words
-from flatout.cli.tune import Screen
+from flatout.cli.tune import Screen, _as_typed
 from flatout.knobs.model import Numerics
 from flatout.tune.model import Decision, Progress, Verdict
 
@@ -63,3 +63,26 @@ def test_a_reader_that_went_away_ends_nothing(decisions):
     screen.say("a sentence")
     screen.hint("a hint")
     screen.show("something")
+
+
+def test_what_was_put_off_is_said_at_the_end_and_not_before():
+    later = decision("workers", "4", Verdict.SKIPPED, "no-time", needs_s=8.0, left_s=5.0)
+    stream = io.StringIO()
+    screen = Screen(stream, Words("en"))
+    screen.watch(NOW, [later])
+    assert stream.getvalue() == ""
+    screen.had_no_turn([decision("tf32", "on", Verdict.KEPT, "faster", gain=71.0, margin=3.0), later])
+    assert stream.getvalue().strip() == "workers 4: not tried, it needs 8 s and 5 s are left"
+
+
+@pytest.mark.parametrize(
+    ("line", "typed"),
+    [
+        (["python", "train.py", "--epochs", "3"], "train.py"),
+        (["python", "-m", "pack.train", "--list", "files.py"], "-m pack.train"),
+        (["python", "-u", "src/train.py"], "src/train.py"),
+        (["python"], ""),
+    ],
+)
+def test_the_profile_is_used_by_what_was_typed(line, typed):
+    assert _as_typed(line) == typed

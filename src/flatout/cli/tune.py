@@ -146,6 +146,14 @@ class Screen:
                 self.stream.write(report.progress(now, self.words)[:100])
                 self.stream.flush()
 
+    def had_no_turn(self, decisions: Sequence[Decision]) -> None:
+        """What was put off, and stayed so."""
+        from flatout.report import tune as report
+
+        for decision in decisions:
+            if decision.code in PUT_OFF:
+                self.show(report.line(decision, self.words))
+
     def hint(self, sentence: str) -> None:
         """Only where it can be wiped away again."""
         with contextlib.suppress(OSError, ValueError):
@@ -221,9 +229,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
             screen.say(screen.words("tune.resumed", count=session.resumed))
         end = session.run(trials, screen.watch)
     trials.stop()
-    for decision in end.decisions:
-        if decision.code in PUT_OFF:
-            screen.show(report.line(decision, screen.words))
+    screen.had_no_turn(end.decisions)
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
         end = parity_gate.passed(end, trials, place, screen)
@@ -264,8 +270,7 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
         screen.say(sentence)
     if end.profile:
         path = outcome.write_profile(end, ready, line, SystemClock().wall())
-        script = next((word for word in line[1:] if word.endswith(".py")), " ".join(line[1:3]) if line[1:2] == ["-m"] else "")
-        screen.say(screen.words("tune.profile", path=str(path), script=script))
+        screen.say(screen.words("tune.profile", path=str(path), script=_as_typed(line)))
         _show_edits(end, ready, line, screen)
     else:
         screen.say(screen.words("tune.no-profile"))
@@ -273,6 +278,13 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
     if asked["as_json"]:
         sys.stdout.write(json.dumps(outcome.answer(end), indent=2) + "\n")
     return 1 if end.ending in ("baseline-fails", "too-short", "no-batch-holds") else 0
+
+
+def _as_typed(line: list[str]) -> str:
+    """What `flatout run` is given to run the same: a file, or a module with its -m."""
+    if line[1:2] == ["-m"]:
+        return " ".join(line[1:3])
+    return next((word for word in line[1:] if word.endswith(".py")), "")
 
 
 def _show_edits(end: Finished, ready: dict[str, Any], line: list[str], screen: Screen) -> None:
