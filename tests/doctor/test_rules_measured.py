@@ -11,7 +11,16 @@ from flatout.base import records
 from flatout.doctor import after_run, page, registry
 from flatout.doctor.model import Finding, Severity
 from flatout.knobs import catalogue
-from flatout.machine.run_look import BlockingRead, DeviceLook, DeviceMemory, DeviceMix, Losses, OutOfMemory, PlacedTensor
+from flatout.machine.run_look import (
+    BlockingRead,
+    CoreUse,
+    DeviceLook,
+    DeviceMemory,
+    DeviceMix,
+    Losses,
+    OutOfMemory,
+    PlacedTensor,
+)
 from flatout.measure.model import Summary
 
 
@@ -55,6 +64,21 @@ def test_every_knob_that_is_named_exists():
     for rule in registry.all_rules():
         for name in rule.knobs:
             assert catalogue.find(name) is not None, (rule.code, name)
+
+
+@pytest.mark.parametrize(
+    ("use", "first", "own"),
+    [
+        ({"own_s": 148.0}, "threads", 14.8),  # of 16 cores: nobody else is in the way
+        ({"own_s": 30.0}, "others", 3.0),
+        ({"workers_running_s": 140.0}, "threads", 14.6),  # a record that does not tell of all threads yet
+        ({}, "others", 0.6),
+    ],
+)
+def test_whose_work_holds_the_cores(use, first, own):
+    seen = CoreUse(span_s=10.0, running_s=6.0, queueing_s=3.5, **use)
+    (found,) = after_run.findings(finished(looks(0.9, 0.3, cores=seen), {"forward": 5.0, "backward": 5.0}))
+    assert (found.name, found.fix[0].text, found.evidence["own_cores"]) == ("cpu-contended", first, own)
 
 
 @pytest.mark.parametrize("name", [*PLANTED, *HEALTHY])

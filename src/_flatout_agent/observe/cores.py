@@ -16,11 +16,15 @@ class Cores:
         self._thread: tuple[int, int] | None = None
         self._workers: dict[int, tuple[int, int]] = {}  # process -> (running, queueing), as last seen
         self._gone = [0, 0]
+        self._used: dict[int, int] = {}  # process -> time of all its threads, as last seen
+        self._used_by_gone = 0
+        self._used_before = 0
 
     def begin(self) -> None:
         """In the training thread, after the first step: what a start-up does to a machine is another matter."""
         if not self._began:
             self._thread = _schedule("/proc/thread-self/schedstat")
+            self._used_before = self._used_so_far()
             self._began = perf_counter_ns()
 
     def told(self) -> dict[str, Any]:
@@ -36,6 +40,7 @@ class Cores:
                 "queueing": queueing,
                 "workers_running": workers[0],
                 "workers_queueing": workers[1],
+                "own": self._used_so_far() - self._used_before,
             }
         }
 
@@ -49,10 +54,26 @@ class Cores:
         running = self._gone[0] + sum(figures[0] for figures in seen.values())
         return running, self._gone[1] + sum(figures[1] for figures in seen.values())
 
+    def _used_so_far(self) -> int:
+        used = {pid: time for pid in [os.getpid(), *_children()] if (time := _time_used(pid)) is not None}
+        self._used_by_gone += sum(time for pid, time in self._used.items() if pid not in used)
+        self._used = used
+        return self._used_by_gone + sum(used.values())
+
 
 def _children() -> list[int]:
     process = sys.modules.get("multiprocessing.process")
     return [child.pid for child in list(getattr(process, "_children", ())) if child.pid]
+
+
+def _time_used(pid: int) -> int | None:
+    """Nanoseconds of processor time of all threads."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()  # the name before may hold anything
+        return (int(words[11]) + int(words[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _schedule(path: str) -> tuple[int, int] | None:

@@ -196,6 +196,7 @@ class CoreUse(Struct, kw_only=True):
     queueing_s: float
     workers_running_s: float = 0.0
     workers_queueing_s: float = 0.0
+    own_s: float = 0.0  # processor time of the script and its workers, all threads; 0 where it was not told
 
 
 class RunLook(Struct, kw_only=True, omit_defaults=True):

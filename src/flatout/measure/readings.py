@@ -142,7 +142,7 @@ def _copies(entry: Any) -> Copies | None:
 def _cores(entry: Any) -> CoreUse | None:
     if not isinstance(entry, dict) or not (span := _count(entry.get("span"))):
         return None
-    names = ("running", "queueing", "workers_running", "workers_queueing")
+    names = ("running", "queueing", "workers_running", "workers_queueing", "own")
     return CoreUse(span_s=span * NANO, **{f"{name}_s": (_count(entry.get(name)) or 0) * NANO for name in names})
 
 

@@ -11,6 +11,7 @@ FEWEST_SECONDS = 2.0
 OF_THE_LOOP = 0.15  # of its wall time the training thread stood in the queue
 OF_THE_WORK = 0.35  # the workers queued this much for every second on a core, while training waited for data
 WAITS_FOR_DATA = 0.3
+OWN = 0.8  # of the cores that may be used are busy with the script itself: nobody else is in its way
 
 
 def check(facts: Facts) -> Finding | None:
@@ -24,16 +25,25 @@ def check(facts: Facts) -> Finding | None:
     if share < OF_THE_LOOP and not held_up:
         return None
     usable = known(facts.processor.usable)
+    own = _own_cores(cores)
+    itself = isinstance(usable, float) and own >= OWN * usable
+    first, then = ("threads", "others") if itself else ("others", "threads")
     return RULE.found(
-        Fix(text="others"),
-        Fix(text="threads"),
+        Fix(text=first),
+        Fix(text=then),
         Fix(text="quota"),
         severity=Severity.SLOW,
         share=round(100 * max(share, run.shares.get("input", 0.0) if held_up else 0.0)),
         queueing_percent=round(100 * share),
         workers_queueing_percent=round(100 * workers),
+        own_cores=round(own, 1),
         usable_cores=usable,
     )
+
+
+def _own_cores(cores: CoreUse) -> float:
+    """That the script kept busy. Older records tell of its training thread and of the workers' first threads alone."""
+    return (cores.own_s or cores.running_s + cores.workers_running_s) / cores.span_s
 
 
 def _workers_queue(cores: CoreUse) -> float:
