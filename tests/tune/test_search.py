@@ -242,6 +242,20 @@ def test_workers_that_wait_for_a_disk_may_be_more_than_the_cores():
     assert end.profile["workers"] == "4"
 
 
+@pytest.mark.parametrize(("contention", "kept"), [(0.2, True), (0.0, False)])
+def test_of_more_workers_than_cores_fewer_are_tried(contention, kept):
+    """A script's own 32 on eight cores: where they hold up its loop, as many as there are cores for are kept."""
+
+    class Own(Machine):
+        def rate(self, knobs, mode=Mode.REAL):
+            return super().rate({"workers": "32", **knobs}, mode)
+
+    machine = Own(cores=8, launch=12.0, contention=contention, prepare=0.5)
+    end, segments, _ = search(machine, plan(budget_s=300.0, workers=32, worker_cap=6, skip=["compile"]))
+    assert any(segment.knobs.get("workers") == "6" for segment in segments)
+    assert (end.profile.get("workers") == "6") == kept
+
+
 def test_a_little_more_is_no_reason_for_more_workers_than_cores():
     """Workers that compute give no more beyond the cores; those that wait give twice as much, nothing less looks like it."""
 

@@ -266,8 +266,13 @@ def _consider_workers(course: Course, offer: Offer, value: str) -> Steps[Decisio
 
 
 def _fewer_workers(course: Course, offer: Offer) -> Steps[None]:
-    """Workers take cores from the loop itself: where half of them would supply it, half may be faster."""
-    half = workers_of(course.plan, course.whole) // 2
+    """Workers take cores from the loop itself: where half of them would supply it, half may be faster; and where the script has
+    more than there are cores for, as many as there are."""
+    own, cap, now = course.plan.workers, course.plan.worker_cap, workers_of(course.plan, course.whole)
+    if now == own and own > cap > 0:
+        yield from consider(course, offer, str(cap), Mode.REAL)
+        return
+    half = now // 2
     supply, real = course.supplies.get(half), course.ceilings.real
     if half > course.plan.workers and supply is not None and isinstance(real, float) and supply > HARDLY * real:
         yield from consider(course, offer, str(half), Mode.REAL)
