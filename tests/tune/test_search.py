@@ -15,7 +15,7 @@ from flatout.measure.drift import Drift
 from flatout.measure.statistics import Answer, Comparison, Window, drift_of
 from flatout.tune.baseline import bound_of
 from flatout.tune.course import Course
-from flatout.tune.judge import gain_and_margin
+from flatout.tune.judge import gain_and_margin, judge
 from flatout.tune.model import (
     BatchGoal,
     Ceilings,
@@ -634,3 +634,13 @@ def test_a_margin_reaches_across_nought_only_where_the_interval_does(ratio, lowe
     )  # fmt: skip
     told = gain_and_margin(found)
     assert (abs(told["gain"]) < told["margin"]) == (lower < 1 < upper)
+
+
+@pytest.mark.parametrize(("floor", "noise"), [(0.028, 25.6), (0.4, 40.0)])
+def test_inside_the_noise_is_said_of_the_larger_one(floor, noise):
+    """The machine's own scatter, or that of these very pairs."""
+    found = Comparison(
+        answer=Answer.SAME, ratio=0.944, lower=0.7, upper=1.2, pairs=8, noise_floor=floor, drift=Drift()
+    )  # fmt: skip
+    told = judge(Course(plan()), OFFERS[0], "bf16", Trial(comparison=found), Mode.REAL)
+    assert (told.code, told.params["noise"]) == ("inside-noise", noise)

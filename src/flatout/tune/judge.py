@@ -32,8 +32,10 @@ def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) ->
         return _faster(course, offer, value, trial, seen)
     if found.answer is Answer.UNKNOWN or trial.out_of_time:
         return course.decide(offer, value, "too-little", {"pairs": found.pairs}, seen)
-    noise = round(100 * found.noise_floor, 1)
-    return course.decide(offer, value, "inside-noise", {**gain_and_margin(found), "noise": noise}, seen)
+    figures = gain_and_margin(found)
+    # The larger of the machine's and these pairs' own: "-6 % ± 25, inside the noise (3 %)" would be a riddle.
+    noise = max(round(100 * found.noise_floor, 1), float(figures["margin"]))
+    return course.decide(offer, value, "inside-noise", {**figures, "noise": noise}, seen)
 
 
 def unapplied(course: Course, offer: Offer, value: str, outcome: Outcome) -> Decision:
