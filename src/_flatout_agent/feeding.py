@@ -10,6 +10,7 @@ from _flatout_agent.replay import Replay
 from _flatout_agent.supply import Supply
 
 SOON = 8  # batches of a validation whose memory is asked for: they are all alike
+PATIENCE = 8  # batches of an epoch without a step, before it is drawn from all the same: some scripts step at its end
 
 
 class Endless:
@@ -64,9 +65,9 @@ class Feed:
             self._exhausted = None
             raise StopIteration
         supply = self.supply
-        if supply is None or supply.over or not self._trained_from(iterator):
+        if supply is None or supply.over or not (self._trained_from(iterator) and self._is_trained_from_by_now(iterator)):
             return self._take(iterator, original)
-        if id(iterator) not in self._yields:
+        if self._yields.get(id(iterator), 0) <= PATIENCE:
             supply.begin_epoch(_length(iterator))
         batch = supply.draw(lambda: self._take(iterator, original), self._handover.unsettled)
         if supply.epoch_over:
@@ -80,7 +81,7 @@ class Feed:
         done = self._yields[key] = self._yields.get(key, getattr(iterator, "_num_yielded", 0)) + 1
         if self.brief and done > SOON and not self._trained_from(iterator):
             self._end(iterator)
-        if self.cut and self._trained_from(iterator):
+        if self.cut and self._trained_from(iterator) and self._stepped_since_it_began(iterator):
             self.cut, self.brief = False, True
             self._end(iterator)
         length = _length(iterator)
@@ -157,6 +158,17 @@ class Feed:
     def _trained_from(self, iterator: Any) -> bool:
         """As far as can be known before its batch is used: no training fetches where gradients are off."""
         return self._driver.torch.is_grad_enabled() and self._is_trained_on(getattr(iterator, "_dataset", None))
+
+    def _stepped_since_it_began(self, iterator: Any) -> bool:
+        steps = self._driver.scene.steps_done
+        return steps > self._prepared.get(id(iterator), steps)
+
+    def _is_trained_from_by_now(self, iterator: Any) -> bool:
+        """A validation on data that are trained on as well begins in the same way: it is told by the steps that it does not
+        take, and where an epoch has few of these, by its loader."""
+        if self._stepped_since_it_began(iterator):
+            return True
+        return self._yields.get(id(iterator), 0) >= PATIENCE and self._is_of_a_loader(iterator)
 
     def _is_of_a_loader(self, iterator: Any) -> bool:
         """That is trained from: its sampler, too, where another loader has the same data."""

@@ -97,3 +97,22 @@ def test_a_validation_in_mid_epoch_ends_and_is_not_trained_from(loaders, guard, 
             assert result.samples == 4 * result.steps
             if knobs:
                 assert result.outcomes["workers"].state == "applied"
+
+
+@pytest.mark.parametrize("loaders", [ONE_DATASET, BOTH])
+def test_a_loader_is_drawn_from_and_not_the_validation_that_comes_first(loaders, script, tmp_path, monkeypatch):
+    """After every step: whenever the front asks for what the loader gives, a validation on the same data fetches next."""
+    monkeypatch.chdir(tmp_path)
+    text = VALIDATES.replace("LOADERS", loaders).replace("GUARD", INSIDE).replace("START", INLINE)
+    path = script(text.replace("number % 10 == 5", "True"))
+    with Trials([sys.executable, str(path)], {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+        trials.look()
+        for number in (1, 2, 3):
+            asked = Segment(
+                id=number, knobs={}, mode=Mode.SUPPLY, warm_steps=3, timed_s=0.2, timed_steps=40, stage="input", trying=[],
+                restart=False,
+            )  # fmt: skip
+            result = trials.carry_out(asked)
+            assert result.status is Status.OK, (result, trials.said)
+            assert result.steps >= 40
+            assert result.samples == 4 * result.steps
