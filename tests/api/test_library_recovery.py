@@ -92,6 +92,18 @@ def test_5_whatever_steps_are_no_numbers_the_training_goes_on(planted, where, op
     assert (accelerator.precision == "bf16") or any("given up" in note for note in accelerator.notes)
 
 
+@pytest.mark.parametrize("optimizer", FUSED)
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_what_comes_after_a_precision_was_given_up_is_left_out_as_before(where, optimizer):
+    """Two looks in a row that are no numbers give it up; the very next step is none either."""
+    planted = {2 * EVERY - 1, 3 * EVERY - 1, 3 * EVERY}
+    plain = trained(*begun("no", optimizer=optimizer))
+    accelerator, model, steps = begun(optimizer=optimizer)
+    found = trained(accelerator, model, steps, planted, where)
+    assert accelerator.precision == ("no" if where == "loss" else "bf16")
+    assert abs(found - plain) < 0.08 + 0.08 * plain
+
+
 def test_in_float32_a_step_is_the_users_own():
     accelerator, model, optimizer = begun("no")
     assert accelerator._is_plain

@@ -190,8 +190,10 @@ class Loop:
         self._is_plain = self._adds_nothing and is_asked_nothing and not self._leaves_out
 
     def _which_leave_out(self) -> set[int]:
-        """In mixed precision without a scaler; in float32 a step is the user's own, whatever is in it."""
-        if self._regime.dtype is None or self._regime.scaler is not None:
+        """In mixed precision without a scaler, and after it was given up: what made its losses no numbers may come again. In a
+        float32 that was asked for a step is the user's own, whatever is in it."""
+        is_asked_for = self._regime.dtype is None and not self._has_fallen_back
+        if is_asked_for or self._regime.scaler is not None:
             return set()
         return {id(optimizer) for optimizer in self._optimizers() if recovery.leaves_steps_out(optimizer)}
 
