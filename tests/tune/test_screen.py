@@ -5,7 +5,7 @@ import io
 import pytest
 
 from flatout.base.words import Words
-from flatout.cli.tune import Screen, _as_typed
+from flatout.cli.tune import Screen
 from flatout.knobs.model import Numerics
 from flatout.tune.model import Decision, Progress, Verdict
 
@@ -73,16 +73,3 @@ def test_what_was_put_off_is_said_at_the_end_and_not_before():
     assert stream.getvalue() == ""
     screen.had_no_turn([decision("tf32", "on", Verdict.KEPT, "faster", gain=71.0, margin=3.0), later])
     assert stream.getvalue().strip() == "workers 4: not tried, it needs 8 s and 5 s are left"
-
-
-@pytest.mark.parametrize(
-    ("line", "typed"),
-    [
-        (["python", "train.py", "--epochs", "3"], "train.py"),
-        (["python", "-m", "pack.train", "--list", "files.py"], "-m pack.train"),
-        (["python", "-u", "src/train.py"], "src/train.py"),
-        (["python"], ""),
-    ],
-)
-def test_the_profile_is_used_by_what_was_typed(line, typed):
-    assert _as_typed(line) == typed

@@ -303,6 +303,20 @@ def test_an_early_unrest_does_not_hide_what_comes_later(monkeypatch):
     assert min(won) > 7  # of 8.2; with the noise of the first seconds throughout the worst was 3.9
 
 
+@pytest.mark.parametrize(("sigma", "later"), [(0.008, 1), (0.03, 1), (0.008, 5), (0.03, 5)])
+def test_where_nothing_helps_nothing_is_kept_whatever_becomes_of_the_noise(sigma, later, monkeypatch):
+    def noise(runner, segment, draw, usual=Runner.noise):
+        runner.machine.sigma = sigma * (later if segment.id >= 16 else 1)
+        return usual(runner, segment, draw)
+
+    monkeypatch.setattr(Runner, "noise", noise)
+    none = {**FLAT, "bf16": 1.0, "bf16_launch": 1.0, "fused_launch": 1.0, "compiled": 1.0, "compiled_launch": 1.0}
+    for seed in range(12):
+        machine = Machine(**{**none, "graphs_launch": 1.0, "prepare": 0.1, "copy": 0.0, "build_s": 2.0, "seed": seed})
+        end, _, _ = search(machine, plan(budget_s=240.0, timed_s=0.5))
+        assert end.profile == {}, (seed, end.decisions)
+
+
 PERSISTENT = offer("persistent_workers", ["on"], EXACT, [Bound.INPUT])
 
 

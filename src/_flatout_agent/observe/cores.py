@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Callable
 
 
 class Cores:
@@ -14,17 +14,15 @@ class Cores:
     def __init__(self) -> None:
         self._began = 0
         self._thread: tuple[int, int] | None = None
-        self._workers: dict[int, tuple[int, int]] = {}  # process -> (running, queueing), as last seen
-        self._gone = [0, 0]
-        self._used: dict[int, int] = {}  # process -> time of all its threads, as last seen
-        self._used_by_gone = 0
-        self._used_before = 0
+        self._workers = _Sums(lambda pid: _schedule(f"/proc/{pid}/schedstat"), (0, 0))  # running, queueing
+        self._own = _Sums(_time_used, (0,))
+        self._own_before = 0
 
     def begin(self) -> None:
         """In the training thread, after the first step: what a start-up does to a machine is another matter."""
         if not self._began:
             self._thread = _schedule("/proc/thread-self/schedstat")
-            self._used_before = self._used_so_far()
+            self._own_before = self._own_so_far()
             self._began = perf_counter_ns()
 
     def told(self) -> dict[str, Any]:
@@ -32,7 +30,7 @@ class Cores:
         if self._thread is None or now is None:
             return {}
         running, queueing = now[0] - self._thread[0], now[1] - self._thread[1]
-        workers = self._of_workers()
+        workers = self._workers.of(_children())
         return {
             "cores": {
                 "span": perf_counter_ns() - self._began,
@@ -40,25 +38,31 @@ class Cores:
                 "queueing": queueing,
                 "workers_running": workers[0],
                 "workers_queueing": workers[1],
-                "own": self._used_so_far() - self._used_before,
+                "own": self._own_so_far() - self._own_before,
             }
         }
 
-    def _of_workers(self) -> tuple[int, int]:
-        seen = {pid: figures for pid in _children() if (figures := _schedule(f"/proc/{pid}/schedstat")) is not None}
-        for pid, (running, queueing) in self._workers.items():
-            if pid not in seen:  # what it had until it was last seen is kept
-                self._gone[0] += running
-                self._gone[1] += queueing
-        self._workers = seen
-        running = self._gone[0] + sum(figures[0] for figures in seen.values())
-        return running, self._gone[1] + sum(figures[1] for figures in seen.values())
+    def _own_so_far(self) -> int:
+        return self._own.of([os.getpid(), *_children()])[0]
 
-    def _used_so_far(self) -> int:
-        used = {pid: time for pid in [os.getpid(), *_children()] if (time := _time_used(pid)) is not None}
-        self._used_by_gone += sum(time for pid, time in self._used.items() if pid not in used)
-        self._used = used
-        return self._used_by_gone + sum(used.values())
+
+class _Sums:
+    """Of figures that the system counts for each process: what one had until it was last seen stays when it is gone."""
+
+    def __init__(self, read: Callable[[int], Any], none: tuple[int, ...]) -> None:
+        self._read = read
+        self._seen: dict[int, tuple[int, ...]] = {}
+        self._gone = none
+
+    def of(self, processes: list[int]) -> tuple[int, ...]:
+        seen = {pid: figures for pid in processes if (figures := self._read(pid)) is not None}
+        self._gone = _sum([self._gone, *(figures for pid, figures in self._seen.items() if pid not in seen)])
+        self._seen = seen
+        return _sum([self._gone, *seen.values()])
+
+
+def _sum(rows: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*rows)))  # noqa: B905
 
 
 def _children() -> list[int]:
@@ -66,12 +70,12 @@ def _children() -> list[int]:
     return [child.pid for child in list(getattr(process, "_children", ())) if child.pid]
 
 
-def _time_used(pid: int) -> int | None:
+def _time_used(pid: int) -> tuple[int] | None:
     """Nanoseconds of processor time of all threads."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()  # the name before may hold anything
-        return (int(words[11]) + int(words[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        return ((int(words[11]) + int(words[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK"),)
     except (OSError, ValueError, IndexError):
         return None
 

@@ -152,8 +152,7 @@ class ConfigTask:
         records.write(place / "tune.json", end)
         if end.ending in ("baseline-fails", "too-short"):
             return 1
-        script = next((Path(word) for word in line[1:] if word.endswith(".py") and Path(word).is_file()), None)
-        naming = config_change.read_by(config_measure.sources_of(script))
+        naming = config_change.read_by(config_measure.sources_of(target.script_file(line[1:])))
         applied, verification = self._verified(end, ready, place, naming)
         good = _may_be_written(verification)
         if good:

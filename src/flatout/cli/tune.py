@@ -270,7 +270,7 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
         screen.say(sentence)
     if end.profile:
         path = outcome.write_profile(end, ready, line, SystemClock().wall())
-        screen.say(screen.words("tune.profile", path=str(path), script=_as_typed(line)))
+        screen.say(screen.words("tune.profile", path=str(path), script=target.as_typed(line[1:])))
         _show_edits(end, ready, line, screen)
     else:
         screen.say(screen.words("tune.no-profile"))
@@ -278,13 +278,6 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
     if asked["as_json"]:
         sys.stdout.write(json.dumps(outcome.answer(end), indent=2) + "\n")
     return 1 if end.ending in ("baseline-fails", "too-short", "no-batch-holds") else 0
-
-
-def _as_typed(line: list[str]) -> str:
-    """What `flatout run` is given to run the same: a file, or a module with its -m."""
-    if line[1:2] == ["-m"]:
-        return " ".join(line[1:3])
-    return next((word for word in line[1:] if word.endswith(".py")), "")
 
 
 def _show_edits(end: Finished, ready: dict[str, Any], line: list[str], screen: Screen) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from flatout.base.errors import UsageError
 
+SHELL = (".sh", ".bash")
+ENDINGS = (".py", *SHELL)
 PYTHON = re.compile(r"pythonw?(\d+(\.\d+)*)?(\.exe)?", re.I)
 
 
@@ -32,7 +34,7 @@ def command_line(python: str, words: Sequence[str], options: Sequence[str] = ())
     if rest and PYTHON.fullmatch(os.path.basename(first)) and os.path.dirname(first) and os.access(first, os.X_OK):
         return [*words]  # `.venv/bin/python train.py`: an interpreter, no script
     if os.path.exists(first):
-        shell = shutil.which("bash") or shutil.which("sh") if first.endswith((".sh", ".bash")) else None
+        shell = shutil.which("bash") or shutil.which("sh") if first.endswith(SHELL) else None
         return [shell, *words] if shell is not None else [python, *words]
     if os.path.dirname(first) or first.endswith(".py"):
         raise UsageError("error.script-not-found", script=first)
@@ -62,7 +64,17 @@ def _module_file(name: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
+def as_typed(words: Sequence[str]) -> str:
+    """What `flatout run` is given to run the same: a file, or a module with its -m; empty where neither is named."""
+    for position, word in enumerate(words):
+        if word == "-m":
+            return " ".join(words[position : position + 2])
+        if word.endswith(ENDINGS):
+            return word
+    return ""
+
+
 def home(words: Sequence[str]) -> Path:
     """The folder of the script; modules and launchers without one belong to the working folder."""
-    path = None if "-m" in words else script_file(words)
+    path = None if as_typed(words).startswith("-m ") else script_file(words)
     return path.parent if path is not None else Path()

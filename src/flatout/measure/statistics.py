@@ -96,10 +96,9 @@ def noise_after(noise: Noise, pairs: Sequence[Pair]) -> Noise:
         return noise
     mean = math.fsum(values) / len(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
-    if isinstance(noise.spread, Missing):
-        return Noise(math.sqrt(squares / freedom), freedom)
+    before = noise.spread if isinstance(noise.spread, float) else 0.0  # of no weight then
     faded = FADES * noise.weight
-    return Noise(math.sqrt((faded * noise.spread**2 + squares) / (faded + freedom)), faded + freedom)
+    return Noise(math.sqrt((faded * before**2 + squares) / (faded + freedom)), faded + freedom)
 
 
 def compare(pairs: Sequence[Pair], noise: float | Missing, looks: Sequence[int] = PAIRS_AT_LOOK) -> Comparison:

@@ -11,15 +11,15 @@ from typing import Any
 from flatout.base.records import Missing, dump
 from flatout.knobs import profile_file
 from flatout.knobs.profile import Fingerprint, Profile, Provenance
+from flatout.launch import target
 from flatout.machine import nvml
 from flatout.tune.model import Finished
 
 
 def write_profile(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now: float) -> Path:
     """Beside the script, where `flatout run` looks for it."""
-    script = next((Path(word) for word in line[1:] if word.endswith(".py") and Path(word).is_file()), None)
-    path = (script.parent if script else Path.cwd()) / profile_file.NAME
-    profile_file.write(path, profile_of(end, ready, line, now, script))
+    path = target.home(line[1:]) / profile_file.NAME
+    profile_file.write(path, profile_of(end, ready, line, now, target.script_file(line[1:])))
     return path
 
 

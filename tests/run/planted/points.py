@@ -47,8 +47,9 @@ observe.compiling:_call_back observe.compiling:_call_back.register observe.compi
 observe.compiling:_lift observe.compiling:_put_back
 observe.compiling:_run_ours_as_it_is observe.compiling:_our_code observe.compiling:_with_inner
 
-observe.cores:Cores.__init__ observe.cores:Cores.begin observe.cores:Cores.told observe.cores:Cores._of_workers
-observe.cores:_children observe.cores:_schedule observe.cores:_time_used observe.cores:Cores._used_so_far
+observe.cores:Cores.__init__ observe.cores:Cores.begin observe.cores:Cores.told observe.cores:Cores._own_so_far
+observe.cores:_children observe.cores:_schedule observe.cores:_time_used observe.cores:_sum
+observe.cores:_Sums.__init__ observe.cores:_Sums.of
 
 observe.ending:story observe.ending:_memory observe.ending:_holders observe.ending:_bytes
 observe.ending:_where observe.ending:_tensors observe.ending:_inside observe.ending:_of_module
