@@ -74,7 +74,7 @@ class Course:
         self.aid: Values = {}  # set in both arms of a trial of the compute side, not kept
         self.classes: dict[str, Numerics] = {}
         self.noise = Noises()
-        self.compute_mode = Mode.REPLAY_HOST
+        self.compute_mode = Mode.REPLAY_HOST if plan.has_loader else Mode.REAL
         self.contended = False  # beside its workers the loop does less than either side alone: kept batches do not show that
         self.input_matched = not any(Bound.INPUT in offer.cures for offer in plan.offers)
         self.bound_before: Bound | None = None
@@ -86,7 +86,7 @@ class Course:
         self.supplies: dict[int, float] = {}  # by number of workers, what the loader gives when nothing is computed
         self.supplied_with: dict[int, Values] = {}  # how it was set otherwise
         self.most_supply: float | None = None  # the best of them, where more workers were seen to give no more
-        self.supply_tells = True  # until a loader's supply turns out not to be measurable
+        self.supply_tells = plan.has_loader  # until a loader's supply turns out not to be measurable
         self.spans_epochs = True  # segments may take whole epochs
         self.demand_may_grow = True  # until the compute side has had its knobs
         self.looked_at: Values | None = None  # what was kept when the ceilings were measured last

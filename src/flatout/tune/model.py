@@ -194,6 +194,7 @@ class Plan(Record):
     worker_cap: int = 0  # by affinity, quota, memory, /dev/shm and file limits
     workers: int = 0  # the script's own
     epoch_steps: int | None = None  # of the script's shortest training loader
+    has_loader: bool = True  # the script trains from a DataLoader: else there is no supply to measure and nothing to replay
     batch: BatchGoal = BatchGoal.KEEP
     batch_size: int | None = None  # the script's own; None where it cannot be set
     batch_line: BatchLine | None = None  # how it is set

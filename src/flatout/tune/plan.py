@@ -8,7 +8,7 @@ from typing import Any
 
 from flatout.base.records import replace
 from flatout.knobs.catalogue import KNOBS, RECORDED
-from flatout.knobs.model import Knob, Numerics, Switch
+from flatout.knobs.model import Bound, Knob, Numerics, Switch
 from flatout.tune.answers import outcome_of
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.model import BatchGoal, Offer, Plan
@@ -37,6 +37,7 @@ ON_A_CPU = {
     "persistent_workers": ("on",),
     "prefetch_factor": ("4",),
 }
+INPUT_SIDE = frozenset({Bound.INPUT, Bound.COPY})  # nothing to turn where the script trains from no DataLoader
 LEAST = {"exact": 0, "resampled": 1, "tolerance": 2, "training": 3}
 
 
@@ -71,7 +72,9 @@ def make(
     by_name = {knob.name: knob for knob in KNOBS}
     tried = ON_A_GPU if on_gpu else ON_A_CPU
     own = batch_line.own if batch_line is not None else ready.get("batch_size")
-    offers = [_offer(by_name[name], list(values), ready) for name, values in tried.items()]
+    has_loader = bool(ready.get("loaders", True))
+    wanted = [name for name in tried if has_loader or not INPUT_SIDE & set(by_name[name].cures)]
+    offers = [_offer(by_name[name], list(tried[name]), ready) for name in wanted]
     if batch is not BatchGoal.KEEP:
         offers.append(_offer(by_name["batch_size"], [], ready))
     return Plan(
@@ -79,6 +82,7 @@ def make(
         worker_cap=_worker_cap(usable_cores, on_gpu),
         workers=int(ready.get("workers") or 0),
         epoch_steps=min((length for length in ready.get("loaders") or () if length), default=None),
+        has_loader=has_loader,
         batch=batch,
         batch_size=own,
         batch_line=batch_line,

@@ -180,7 +180,7 @@ def _behind_the_wall(course: Course) -> Steps[None]:
 def _match_input(course: Course) -> Steps[None]:
     """The input side against the demand as it is now."""
     course.stage, course.input_matched = "input", True
-    if course.left_s() > course.cost_s(5):
+    if course.plan.has_loader and course.left_s() > course.cost_s(5):
         yield from look(course)
     yield from input_knobs(course)
 
