@@ -135,9 +135,10 @@ def _source(iterator: Any) -> int:
 def _copy(tensor: Any) -> Any:
     import torch
 
-    with torch.inference_mode(False):  # a validation may fetch under it, and what is cloned there counts no changes
+    # A validation may fetch in inference mode. What is made there, pinned copies included, has no version counter.
+    with torch.inference_mode(False):
         fresh = (tensor if tensor.is_inference() else tensor.detach()).clone()
-    return fresh.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else fresh
+        return fresh.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else fresh
 
 
 def _rebuilt(value: Any, kind: Any, change: Callable[[Any], Any]) -> Any:

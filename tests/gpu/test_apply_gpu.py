@@ -296,3 +296,21 @@ def test_cuda_tensors_in_the_dataset_stay_here(stage_on_card):
     dataset.x = dataset.x.cuda()
     stage = stage_on_card(OnCard(dataset=dataset))
     assert stage.board.set({"workers": 2})["workers"].code == "cuda-tensors-in-dataset"
+
+
+def test_pinned_batches_that_a_validation_fetches_in_inference_mode_are_replayed():
+    from _flatout_agent.replay import HOST, Replay
+
+    data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64))
+    replay = Replay(torch)
+    with torch.inference_mode():
+        iterator = iter(torch.utils.data.DataLoader(data, batch_size=16, pin_memory=True))
+        batches = [next(iterator) for _ in range(4)]
+        for batch in batches:
+            replay.keep(iterator, batch)
+        replay.mode = HOST
+        replay.pin(True)
+        given = replay.give(iterator)
+    again = replay.give(iterator)
+    assert all(tensor.is_pinned() and not tensor.is_inference() for tensor in [*given, *again])
+    assert given[1].tolist() in [batch[1].tolist() for batch in batches]

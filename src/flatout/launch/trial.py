@@ -1,4 +1,4 @@
-"""A child for trials: its own process group, no terminal, its output in a file, killed as a whole."""
+"""A child for trials: its own process group, its output in a file, killed as a whole."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from _flatout_agent import wire
 from flatout.base import records
 from flatout.launch import environment, journals, last_watch
+from flatout.launch.trial_terminal import TrialInput
 from flatout.machine import host
 
 # Nothing of a trial is sent to trackers, and no progress bar is drawn.
@@ -46,14 +47,16 @@ class TrialChild:
         wanted = wire.new_job(str(folder), started, **job)
         records.write_bytes(path, records.encode(wanted))
         self._output: BinaryIO = (folder / "output.txt").open("wb")
+        self._input = TrialInput()
         self.process = subprocess.Popen(
             command,
             env={**environment.injected(environ, path), **QUIET},
-            stdin=subprocess.DEVNULL,
+            stdin=self._input.descriptor,
             stdout=self._output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self._input.started()
 
     def ask(self, segment: Mapping[str, Any]) -> None:
         records.write_bytes(self.folder / wire.QUESTION, records.encode(dict(segment)))
@@ -111,6 +114,7 @@ class TrialChild:
         host.kill(below)
         last_watch.end_marked(os.fsencode(mark_of(self.folder)))
         self.process.wait()
+        self._input.close()
         self._output.close()
 
 
