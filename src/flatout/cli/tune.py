@@ -205,6 +205,7 @@ def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dic
 
 def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
     from flatout.report import tune as report
+    from flatout.tune import run_length
     from flatout.tune.session import Session
 
     began = SystemClock().monotonic()
@@ -220,6 +221,10 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         return 1
     if smaller is not None:
         screen.say(screen.words("tune.smaller-start", size=smaller.size))
+    length = run_length.find_length(line, limits["steps_planned"], ready, Path.cwd())
+    if length is not None:
+        screen.say(report.run_length(length, screen.words))
+        limits["steps_planned"] = length.steps
     plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
     if plan is not None and asked["dry_run"]:
         _only_said(plan, bool(asked["as_json"]), screen)

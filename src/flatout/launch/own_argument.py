@@ -25,15 +25,20 @@ BATCH = (
     r"b",
 )
 RATE = (r"lr|learning_rate", r"(base|init|initial|peak|max)_(lr|learning_rate)", r"(.+_)?(lr|learning_rate)")
-# How many steps it trains for. Not epochs: these do not end in a trial.
+# How many steps it trains for. In a trial epochs do not end: this alone makes a script last.
 LENGTH = (
     r"(max|num|n|total|train|training)_?(train_?)?(steps|iters|iterations|updates)",
     r"(.+_)?max_?(steps|iters|iterations|updates)",
     r"steps|iters|iterations|updates",
 )
+EPOCHS = (r"(max|num|n|no|total|train|training)_?(of_)?(train_?|training_?)?epochs?", r"epochs?", r"(.+_)?epochs", r"ep|e")
+NOT_EPOCHS = re.compile(
+    r"warm|start|begin|resume|first|save|log|print|every|per|decay|sched|step|patience|stop|freq|interval|_lr", re.I
+)
 NOT_LENGTHS = re.compile(r"warm|accum|log|save|print|every|per|decay|sched|grad|freq|interval", re.I)
 EVALUATION = re.compile(r"(^|[-_.])(val|valid|validation|test|eval|evaluation|infer|inference|predict|dev)([-_.]|$)", re.I)
 NOT_RATES = re.compile(r"sched|decay|warm|min|step|end|final|factor|mult|backbone|disc|_d$|_g$", re.I)
+OTHERS: dict[tuple[str, ...], re.Pattern[str]] = {RATE: NOT_RATES, LENGTH: NOT_LENGTHS, EPOCHS: NOT_EPOCHS}
 
 HELP_LIMIT_S = 30.0
 
@@ -52,7 +57,7 @@ class Searched(Struct, frozen=True, kw_only=True):
     """Where an argument is looked for. `ask_help` prints the script's help, and is called only where nothing else tells."""
 
     words: list[str]  # the command behind the interpreter
-    names: tuple[str, ...]  # patterns: BATCH, RATE or LENGTH
+    names: tuple[str, ...]  # patterns: BATCH, RATE, LENGTH or EPOCHS
     asked: str | None = None
     ask_help: Callable[[], str] | None = None
 
@@ -137,7 +142,7 @@ def _tree(path: Path) -> ast.Module | None:
 
 
 def _best(options: Sequence[Option], patterns: Sequence[str]) -> Option | None:
-    others = NOT_RATES if patterns is RATE else NOT_LENGTHS if patterns is LENGTH else None
+    others = OTHERS.get(tuple(patterns))
     usable = [option for option in options if not any(_excluded(name, others) for name in option.names)]
     for pattern in patterns:
         for option in usable:

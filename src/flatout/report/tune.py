@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from flatout.base.records import Missing
 from flatout.base.words import Words
+from flatout.report import numbers
 from flatout.report.terminal import Group, RenderableType, Text
 from flatout.tune.model import Decision, Ending, Finished, Progress, Reached, Verdict
 from flatout.tune.permanent import Edit
+from flatout.tune.run_length import RunLength
 
 WIDEST = 2.0  # upper to lower bound: wider, a share of a ceiling says nothing
 COLOURS = {Verdict.KEPT: "green", Verdict.FAILED: "red", Verdict.NOT_APPLIED: "yellow", Verdict.UNKNOWN: "yellow"}
@@ -25,6 +27,15 @@ def sentence(decision: Decision, words: Words) -> str:
 
 def line(decision: Decision, words: Words) -> Text:
     return Text(f"  {sentence(decision, words)}", style=COLOURS.get(decision.verdict, "bright_black"))
+
+
+def run_length(length: RunLength, words: Words) -> str:
+    """What is taken for the length of the user's run, and whence."""
+    told = {"source": words(f"run-length.{length.source}"), "steps": numbers.count(length.steps or 0)}
+    if length.epochs is None:
+        return words("run-length.steps", **told)
+    epochs = numbers.count(round(length.epochs, 1))
+    return words("run-length.epochs" if length.steps else "run-length.epochs-alone", epochs=epochs, **told)
 
 
 def progress(now: Progress, words: Words) -> str:

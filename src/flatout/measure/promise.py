@@ -1,0 +1,153 @@
+"""How long a whole run takes, plain and tuned, from the parts of measured runs: start, building, epochs, exit. Pure.
+
+A run of E epochs takes `once + E * each`: what it pays once (start, building, exit) and what every epoch pays (its steps, the
+turn to the next epoch, validation, checkpoint, the script's own code). A run without epochs is counted in stretches of
+`UNIT_STEPS` steps instead.
+
+Every part has bounds. Within a run they are added up, not combined by squares: what slows a machine down slows all of its
+parts. Plain and tuned runs vary independently, so the bounds of their ratio are combined by squares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from flatout.base.records import Missing, Struct, field
+from flatout.measure.intervals import student
+
+ONCE = ("start", "building", "exit")
+EACH = ("steps", "turns", "validation", "checkpoint", "script", "unexplained")
+PARTS = ("start", "building", *EACH, "exit")
+UNIT_STEPS = 100  # of a script without epochs
+
+LEVEL = 0.9  # of the interval, two-sided
+USUAL_SPREAD = 0.04  # of one run's time to the next on a quiet machine: two or three runs tell too little of their own spread …
+USUAL_WEIGHT = 4  # … so this counts as much as this many runs more
+
+
+class Seconds(Struct, frozen=True, kw_only=True):
+    """A time and its bounds."""
+
+    value: float
+    low: float
+    high: float
+
+
+class RunModel(Struct, frozen=True, kw_only=True):
+    """One arm, plain or tuned: seconds that are paid once, and seconds that each epoch pays, by part."""
+
+    once: dict[str, Seconds] = field(default_factory=dict)
+    each: dict[str, Seconds] = field(default_factory=dict)
+
+
+class Ratio(Struct, frozen=True, kw_only=True):
+    """Seconds of the plain run for each second of the tuned one."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """One measured run: its seconds by part, and how many epochs they hold."""
+
+    parts: dict[str, float]
+    epochs: float
+    step_s: float | Missing = Missing("not-measured")  # of the steady loop
+    whole: bool = True  # it ran to the script's end
+
+    @property
+    def total(self) -> float:
+        return math.fsum(self.parts.values())
+
+
+def model_of(runs: Sequence[Measured]) -> RunModel:
+    """From at least one run. All parts of a run are there, those that took no time as 0."""
+    once = {name: bounded([run.parts.get(name, 0.0) for run in runs]) for name in ONCE}
+    each = {name: bounded([run.parts.get(name, 0.0) / run.epochs for run in runs]) for name in EACH}
+    return RunModel(once=once, each=each)
+
+
+def bounded(values: Sequence[float]) -> Seconds:
+    """The mean, with bounds that hold for the mean of further runs: by the values' own spread and what is usual."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    freedom = USUAL_WEIGHT + count - 1
+    spread = math.sqrt((USUAL_WEIGHT * (USUAL_SPREAD * mean) ** 2 + squares) / freedom)
+    half = student(1 - (1 - LEVEL) / 2, freedom) * spread / math.sqrt(count)
+    return Seconds(value=mean, low=max(0.0, mean - half), high=mean + half)
+
+
+def total(model: RunModel, epochs: float) -> Seconds:
+    """Of a whole run over so many epochs."""
+    return _sum([*model.once.values(), *(_times(part, epochs) for part in model.each.values())])
+
+
+def parts_of(model: RunModel, epochs: float) -> dict[str, float]:
+    """Seconds by part; they add up to the total's value."""
+    each = {name: epochs * part.value for name, part in model.each.items()}
+    once = {name: part.value for name, part in model.once.items()}
+    return {name: {**once, **each}[name] for name in PARTS if name in {**once, **each}}
+
+
+def speedup(plain: RunModel, tuned: RunModel, epochs: float) -> Ratio | Missing:
+    return ratio_of(total(plain, epochs), total(tuned, epochs))
+
+
+def ratio_of(plain: Seconds, tuned: Seconds) -> Ratio | Missing:
+    if plain.value <= 0 or tuned.value <= 0:
+        return Missing("nothing-timed")
+    value = plain.value / tuned.value
+    down = math.hypot(_log(plain.value, plain.low), _log(tuned.high, tuned.value))
+    up = math.hypot(_log(plain.high, plain.value), _log(tuned.value, tuned.low))
+    return Ratio(value=value, low=value * math.exp(-down), high=value * math.exp(up))
+
+
+def loop_speedup(plain: RunModel, tuned: RunModel) -> float | Missing:
+    """Of the steps alone, without turns, validation and what is paid once."""
+    before, after = plain.each.get("steps"), tuned.each.get("steps")
+    if before is None or after is None or before.value <= 0 or after.value <= 0:
+        return Missing("nothing-timed")
+    return before.value / after.value
+
+
+def repaid_after(plain: RunModel, tuned: RunModel) -> float | None:
+    """Epochs after which the tuned run is ahead; 0.0 where it is from the start, None where it never will be."""
+    dearer = _value(tuned.once) - _value(plain.once)
+    saved = _value(plain.each) - _value(tuned.each)
+    if dearer <= 0 <= saved:
+        return 0.0
+    return dearer / saved if saved > 0 and dearer > 0 else None
+
+
+def lower_of(one: Ratio, other: Ratio) -> Ratio:
+    """Two ways of measuring the same: where they disagree by more than their intervals, the lower is promised."""
+    agree = one.low <= other.high and other.low <= one.high
+    return one if agree or one.value <= other.value else other
+
+
+def without_more(values: Mapping[str, float]) -> dict[str, float]:
+    """Every part of a run, those that nobody told of as 0."""
+    return {name: float(values.get(name, 0.0)) for name in PARTS}
+
+
+def _value(parts: Mapping[str, Seconds]) -> float:
+    return math.fsum(part.value for part in parts.values())
+
+
+def _sum(parts: Sequence[Seconds]) -> Seconds:
+    return Seconds(
+        value=math.fsum(part.value for part in parts),
+        low=math.fsum(part.low for part in parts),
+        high=math.fsum(part.high for part in parts),
+    )
+
+
+def _times(part: Seconds, factor: float) -> Seconds:
+    return Seconds(value=factor * part.value, low=factor * part.low, high=factor * part.high)
+
+
+def _log(larger: float, smaller: float) -> float:
+    return math.log(larger / smaller) if smaller > 0 else math.inf

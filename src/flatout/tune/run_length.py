@@ -1,0 +1,80 @@
+"""How long the user's run will be: by what was asked for, an earlier run of the same command, or the script's argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flatout.base import records
+from flatout.base.errors import RecordError
+from flatout.base.records import Missing, Struct
+from flatout.launch.folder import HOME
+from flatout.launch.own_argument import EPOCHS, LENGTH, Searched, find
+from flatout.measure.model import Summary
+
+MOST_RECORDS = 50  # the newest; a folder may hold thousands
+SUMMARY = "summary.json"
+
+
+class RunLength(Struct, frozen=True, kw_only=True):
+    """`source`: asked (--steps-planned), earlier-run, own-argument, seen (a run to its end while tune confirmed)."""
+
+    steps: int | None = None
+    epochs: float | None = None  # None where the script has no loader with a length
+    source: str
+
+
+def find_length(line: Sequence[str], asked: int | None, ready: Mapping[str, Any], here: Path) -> RunLength | None:
+    """`line` begins with the interpreter; None where nothing tells."""
+    epoch_steps = steps_of_an_epoch(ready)
+    if asked is not None:
+        return by_steps(asked, epoch_steps, "asked")
+    earlier = steps_of_an_earlier_run(line, here)
+    if earlier is not None:
+        return by_steps(earlier, epoch_steps, "earlier-run")
+    return _by_argument(line, epoch_steps)
+
+
+def by_steps(steps: int, epoch_steps: int | None, source: str) -> RunLength:
+    return RunLength(steps=steps, epochs=steps / epoch_steps if epoch_steps else None, source=source)
+
+
+def steps_of_an_epoch(ready: Mapping[str, Any]) -> int | None:
+    """Batches of the script's training loader, where it has one: with several, they are drawn from in step."""
+    return min((length for length in ready.get("loaders") or () if length), default=None)
+
+
+def steps_of_an_earlier_run(line: Sequence[str], here: Path) -> int | None:
+    """Of the newest run of this command that came to its end."""
+    runs = sorted((here / HOME / "runs").glob(f"*/{SUMMARY}"), key=lambda path: path.parent.name, reverse=True)
+    for path in runs[:MOST_RECORDS]:
+        steps = _steps_of(path, line)
+        if steps is not None:
+            return steps
+    return None
+
+
+def _steps_of(path: Path, line: Sequence[str]) -> int | None:
+    try:
+        summary = records.read(path, Summary)
+    except RecordError:
+        return None  # of a newer flatout, or damaged: it tells nothing
+    ended = summary.exit_code == 0 and not any(note.code == "cut-short" for note in summary.notes)
+    return summary.steps if ended and summary.steps > 0 and summary.command[1:] == list(line[1:]) else None
+
+
+def _by_argument(line: Sequence[str], epoch_steps: int | None) -> RunLength | None:
+    steps = _number(line, LENGTH)
+    if steps is not None:
+        return by_steps(steps, epoch_steps, "own-argument")
+    epochs = _number(line, EPOCHS)
+    if epochs is None:
+        return None
+    return RunLength(steps=epochs * epoch_steps if epoch_steps else None, epochs=float(epochs), source="own-argument")
+
+
+def _number(line: Sequence[str], names: tuple[str, ...]) -> int | None:
+    found = find(Searched(words=list(line[1:]), names=names))
+    said = None if isinstance(found, Missing) else found.value
+    return int(said) if said is not None and said.isdecimal() and int(said) > 0 else None
