@@ -13,7 +13,7 @@ from pathlib import Path
 from flatout.base.clock import SystemClock
 from flatout.base.records import Missing
 from flatout.knobs import profile_file
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.measure.statistics import Comparison, Pair, compare, spread_of_pairs
 from flatout.tune.model import Mode, Segment, SegmentResult, Values
 from flatout.tune.schedule import a_first
@@ -71,7 +71,7 @@ def asking(script: Path, words: list[str], timed_s: float) -> Iterator[Asking]:
     here = Path.cwd()
     os.chdir(script.parent)
     try:
-        with tempfile.TemporaryDirectory() as folder, Sandbox([]) as sandbox:
+        with tempfile.TemporaryDirectory() as folder, Unprotected() as sandbox:
             command = [sys.executable, str(script), *words]
             with Trials(command, os.environ, sandbox, SystemClock(), Path(folder) / "log") as trials:
                 yield Asking(trials, timed_s)

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from flatout.base.clock import SystemClock
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.measure.parity import Verdict
 from flatout.tune.parity import Gate
 from flatout.tune.trials import Trials
@@ -61,7 +61,7 @@ if __name__ == "__main__":
 
 def verdict(folder, script, words, knobs):
     command = [sys.executable, str(script), *words]
-    with Trials(command, os.environ, Sandbox([]), SystemClock(), folder / "log") as trials:
+    with Trials(command, os.environ, Unprotected(), SystemClock(), folder / "log") as trials:
         found = Gate(trials.curve, lambda _: None).check(knobs)
         print(f"\n{script.name} {knobs}: {found}", file=sys.stderr)
         return found

@@ -20,7 +20,7 @@ from flatout.base.errors import UsageError
 from flatout.knobs import profile_file
 from flatout.launch import own_batch
 from flatout.launch.own_argument import Argument
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.launch.settings import Asked, Flag, decide
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.model import Mode, OutcomeState, Segment, Status
@@ -69,7 +69,7 @@ BATCH = Argument(flag="--batch-size", names=("--batch-size", "-b"), value="16")
 @pytest.fixture
 def trials(script, tmp_path):
     command = [sys.executable, str(script(TRAIN))]
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as one:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as one:
         one.batch = BatchLine(argument=BATCH, own=16)
         yield one
 
@@ -125,7 +125,7 @@ if __name__ == "__main__":
 def test_an_epoch_of_minutes_is_ended_for_the_proof_and_its_validation_is_gone_through(workers, script, tmp_path):
     """A hundred thousand steps an epoch: waiting for its end would take longer than any budget."""
     command = [sys.executable, str(script(LONG.format(workers=workers)))]
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         trials.look()
         proof = trials.carry_out(segment(1, mode=Mode.REAL, through_epoch=True))
         assert (proof.status, proof.epoch_ended) == (Status.OK, True)
@@ -182,7 +182,7 @@ if __name__ == "__main__":
 def test_a_race_is_run_under_the_knobs_and_not_in_the_plain_steps_before_them(script, tmp_path):
     """Seen on a card: three steps in float32 took a large batch most of its three seconds, and the small one none of them."""
     command = [sys.executable, str(script(SLOW_WHEN_PLAIN))]
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         curve = trials.timed_curve({"precision": "bf16"}, 100_000, 0, 0.5)
     assert 0.4 <= curve.seconds[-1] <= 0.8
     assert len(curve.losses) > 20

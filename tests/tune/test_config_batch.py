@@ -20,7 +20,7 @@ from flatout.base.words import Words
 from flatout.cli import batch_flags, tune
 from flatout.cli.config_task import ConfigTask
 from flatout.launch.own_argument import Argument
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.tune.batch_line import BatchLine, RateRule, Road, batch_line, written
 from flatout.tune.config_measure import sized
 from flatout.tune.model import BatchGoal
@@ -78,7 +78,7 @@ def task_of(tmp_path, script, monkeypatch):
 
 def wished(task, rule=RateRule.KEEP, batch_arg=None):
     wish = batch_flags.Wanted(goal=BatchGoal.FIT, rule=rule, batch_arg=batch_arg, rate_arg=None)
-    with Sandbox([]) as sandbox:
+    with Unprotected() as sandbox:
         batch_flags.look_for_arguments(wish, [sys.executable, *task.command()], sandbox, {}, task)
     return batch_line(wish.batch, wish.rate, wish.rule, 16)
 

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from conftest import QUIET
 from flatout.base.clock import SystemClock
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.tune.model import Mode, Segment, Status
 from flatout.tune.trials import Trials
 
@@ -84,7 +84,7 @@ def test_a_validation_in_mid_epoch_ends_and_is_not_trained_from(loaders, guard, 
     path = script(VALIDATES.replace("LOADERS", loaders).replace("GUARD", guard).replace("START", start))
     environ = {**os.environ, **QUIET}
     modes = [Mode.REAL, Mode.REPLAY_HOST, Mode.SUPPLY, Mode.REAL]
-    with Trials([sys.executable, str(path)], environ, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials([sys.executable, str(path)], environ, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         assert trials.look()["loaders"][0] == 1000
         for number, mode in enumerate(modes):
             knobs = {"workers": "1"} if number == 3 else {}
@@ -105,7 +105,7 @@ def test_a_loader_is_drawn_from_and_not_the_validation_that_comes_first(loaders,
     monkeypatch.chdir(tmp_path)
     text = VALIDATES.replace("LOADERS", loaders).replace("GUARD", INSIDE).replace("START", INLINE)
     path = script(text.replace("number % 10 == 5", "True"))
-    with Trials([sys.executable, str(path)], {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials([sys.executable, str(path)], {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         trials.look()
         for number in (1, 2, 3):
             asked = Segment(

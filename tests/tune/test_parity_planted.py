@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.base.words import Words
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.measure.parity import Verdict
 from flatout.report import parity as report
 from flatout.tune.parity import Gate
@@ -72,7 +72,7 @@ def gate(script, tmp_path):
     def judged(loss=GOOD, optimizer=ADAM, seeding=SEEDED, profile=PROFILE):
         path = script(SCRIPT.format(loss=loss, optimizer=optimizer, seeding=seeding))
         environ = {**os.environ, **QUIET}
-        with Trials([sys.executable, str(path)], environ, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+        with Trials([sys.executable, str(path)], environ, Unprotected(), SystemClock(), tmp_path / "log") as trials:
             numerics = trials.look()["numerics"]
             found = Gate(trials.curve, lambda _: None, {name for name, kind in numerics.items() if kind == "resampled"})
             return found, found.repaired(profile)

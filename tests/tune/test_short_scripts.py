@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from conftest import QUIET
 from flatout.base.clock import SystemClock
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.tune.model import Mode, OutcomeState, Segment, Status
 from flatout.tune.trials import Trials
 
@@ -47,7 +47,7 @@ def trials_of(script, tmp_path, monkeypatch):
 
     def make(workers=0, keeps=False):
         command = [sys.executable, str(script(TRAIN.format(workers=workers, keeps=keeps)))]
-        opened.append(Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log"))
+        opened.append(Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log"))
         return opened[-1].__enter__()
 
     yield make
@@ -148,7 +148,7 @@ def test_a_script_that_counts_its_steps_is_made_to_last(most, lengths, script, t
     """Once it has come to its end; where it does not start so, it is left as it is."""
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, str(script(COUNTS.format(most=most)))]
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         for number in range(1, 5):
             result = trials.carry_out(segment(number, timed_s=0.01, timed_steps=24))
             assert result.status in (Status.OK, Status.ENDED), (result, trials.said)

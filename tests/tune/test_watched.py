@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from _flatout_agent.veto import Veto
-from flatout.base.errors import FlatoutError
-from flatout.tune.watched import Watched, can_be_watched
+from flatout.launch.guard import Guard, can_be_guarded
 
 SPOIL = """
 import os, pathlib, shutil, subprocess, sys
@@ -70,20 +69,20 @@ def home(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="dir_fd is resolved by /proc")
 def test_what_exists_is_kept_and_what_is_new_is_free(home, tmp_path):
-    place = tmp_path / "place"
-    watched = Watched(place, [home])
     environ = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}  # what lies in the usual one is free
     (tmp_path / "temporary").mkdir()
-    ended = subprocess.run(
-        [sys.executable, "-c", SPOIL, str(place)], cwd=home, capture_output=True, text=True, check=False, env=environ
-    )
-    assert (ended.returncode, ended.stdout) == (0, "the end 6\n"), ended.stdout + ended.stderr
-    watched.check()
+    with Guard([home]) as guard:
+        ended = subprocess.run(
+            [sys.executable, "-c", SPOIL, guard.job["veto"]], cwd=home, capture_output=True, text=True, check=False, env=environ
+        )
+        assert (ended.returncode, ended.stdout) == (0, "the end 6\n"), ended.stdout + ended.stderr
+        assert guard.changed() == []
+        refused = guard.refused()
     assert (home / "kept.txt").read_text(encoding="ascii") == "kept"
     assert (home / "out" / "kept.bin").read_bytes() == b"kept"
     # `move` copies where it may not rename, and then may not remove.
     assert sorted(path.name for path in home.iterdir()) == ["elsewhere.txt", "empty", "kept.txt", "link", "out", "through"]
-    assert watched.refused() == str(home / "kept.txt")
+    assert refused == str(home / "kept.txt")
 
 
 def test_a_checkpoint_goes_beside_the_one_that_is_there(tmp_path, monkeypatch):
@@ -112,20 +111,18 @@ def test_what_a_library_changed_past_the_watch_is_seen(home, tmp_path):
     for number, spoil in enumerate(
         (lambda: (home / "kept.txt").write_text("else", encoding="ascii"), lambda: (home / "out" / "kept.bin").unlink())
     ):
-        watched = Watched(tmp_path / "place", [home])
-        (home / f"new-{number}.txt").touch()
-        watched.check()
-        spoil()
-        with pytest.raises(FlatoutError) as caught:
-            watched.check()
-        assert str(home) in str(caught.value)
+        with Guard([home]) as guard:
+            (home / f"new-{number}.txt").touch()
+            assert guard.changed() == []
+            spoil()
+            assert [path.is_relative_to(home) for path in guard.changed()] == [True]
 
 
-def test_only_python_is_watched():
-    assert can_be_watched(["/usr/bin/python3", "train.py"])
-    assert can_be_watched(["python", "-m", "package.train"])
-    assert not can_be_watched(["/usr/bin/bash", "train.sh"])
-    assert not can_be_watched(["/usr/bin/python3", "-I", "train.py"])
+def test_only_python_is_guarded():
+    assert can_be_guarded(["/usr/bin/python3", "train.py"])
+    assert can_be_guarded(["python", "-m", "package.train"])
+    assert not can_be_guarded(["/usr/bin/bash", "train.sh"])
+    assert not can_be_guarded(["/usr/bin/python3", "-I", "train.py"])
 
 
 def test_the_script_that_would_overwrite_is_named_and_stopped(tmp_path):
@@ -145,6 +142,6 @@ def test_the_script_that_would_overwrite_is_named_and_stopped(tmp_path):
         env=environ,
     )
     assert ended.returncode == 1, ended.stderr
-    assert "Trials are watched instead" in ended.stderr
+    assert "guarded by their own Python" in ended.stderr
     assert f"The script wants to change {home / 'log.txt'}" in ended.stderr.splitlines()[-1]
     assert (home / "log.txt").read_text(encoding="ascii") == "the whole story"

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from conftest import QUIET
 from flatout.base.clock import SystemClock
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.tune.model import Mode, OutcomeState, Segment, Status
 from flatout.tune.trials import Trials
 
@@ -52,7 +52,7 @@ if __name__ == "__main__":
 def trials(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, str(script(TRAIN))]
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as one:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as one:
         yield one
 
 
@@ -87,7 +87,7 @@ def test_epochs_turn_behind_a_script_that_has_one(script, tmp_path, monkeypatch)
     command = [sys.executable, str(script(once))]
     knobs = {"workers": "2"}
     seen = []
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         for number, more in enumerate([{}, {"persistent_workers": "on"}, {"persistent_workers": "on"}, {}], 1):
             settings = {"warm_steps": 2, "timed_s": 0.25, "timed_steps": 8, "stage": "input", "trying": [], "restart": False}
             result = trials.carry_out(Segment(id=number, knobs={**knobs, **more}, mode=Mode.REAL, epochs=2, **settings))
@@ -109,7 +109,7 @@ def test_what_lay_ready_is_no_speed(script, tmp_path, monkeypatch):
     slow = slow.replace("make(160)", "make(100000)")
     command = [sys.executable, str(script(slow))]
     rates = {}
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         trials.look()
         kept = {"restart": False, "stage": "input", "trying": [], "knobs": {"workers": "2", "prefetch_factor": "4"}}
         for number, (mode, seconds) in enumerate(

@@ -15,7 +15,7 @@ from flatout.cli.commandline import option
 
 if TYPE_CHECKING:
     from flatout.launch.own_argument import Argument
-    from flatout.launch.sandbox import Sandbox
+    from flatout.launch.protection import Protection
     from flatout.tune.batch_line import RateRule
     from flatout.tune.model import BatchGoal, BatchStory, Finished
 
@@ -77,18 +77,19 @@ def _one_of(kind: type[Kind], name: str, error: str) -> Kind:
 
 
 def look_for_arguments(
-    wish: Wanted, line: Sequence[str], sandbox: Sandbox, environ: Mapping[str, str], keys: Keys | None = None
+    wish: Wanted, line: Sequence[str], protection: Protection, environ: Mapping[str, str], keys: Keys | None = None
 ) -> None:
-    """Before the first child: a script that takes `--help` for a reason to train writes into the sandbox, and is ended."""
+    """Before the first child: a script that takes `--help` for a reason to train writes into the overlay, and is ended."""
     from flatout.launch import own_argument
     from flatout.launch.own_argument import BATCH, RATE, Searched
+    from flatout.launch.protection import Kind
     from flatout.tune.batch_line import RateRule
 
     def help_text() -> str:
-        return own_argument.help_text(sandbox.wrap(line), environ)
+        return own_argument.help_text(protection.wrap(line), environ)
 
-    # Neither behind an overlay nor allowed to write where it likes: then it is not even asked for its help.
-    ask_help = help_text if sandbox.ready or not sandbox.folders else None
+    # The agent, and the guard with it, is off while a script prints its help: then it is not even asked.
+    ask_help = help_text if protection.kind != Kind.GUARD else None
     words = list(line[1:])
     if keys is not None and _in_configuration(wish, words, keys):
         return

@@ -15,11 +15,10 @@ from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
 from flatout.base.words import Words
-from flatout.cli import batch_flags, parity_gate
+from flatout.cli import batch_flags, parity_gate, protected
 from flatout.knobs.model import Numerics
 from flatout.launch import interpreter, target
 from flatout.launch.own_argument import Argument
-from flatout.launch.sandbox import Sandbox, folders_of
 from flatout.measure.parity import Verdict
 from flatout.report import tune_config as report
 from flatout.tune import config_change, config_estimate, config_explore, config_file, config_find, config_ground, config_measure
@@ -251,19 +250,16 @@ class ConfigTask:
 
     @contextlib.contextmanager
     def _arms(self, place: Path) -> Iterator[Callable[[Path], Trials]]:
-        """Trials of the command with this or that configuration, one child at a time, in one sandbox."""
+        """Trials of the command with this or that configuration, one child at a time, under one protection."""
         python, _ = interpreter.choose(self.asked["python"], os.environ)
         line = target.command_line(python, self.command())
-        folders = [] if self.asked["no_sandbox"] else folders_of(line[1:], Path.cwd())
         with contextlib.ExitStack() as stack:
-            sandbox = stack.enter_context(Sandbox(folders))
-            if not sandbox.ready and not self.asked["no_sandbox"]:
-                raise UsageError("tune.no-sandbox", folders=", ".join(map(str, sandbox.folders)))
+            held = stack.enter_context(protected.protection_for(line, self.asked))
 
             def arm_of(path: Path) -> Trials:
                 words = target.command_line(python, self.command(path))
                 fraction = self.asked["gpu_memory_fraction"]
-                return stack.enter_context(Trials(words, os.environ, sandbox, SystemClock(), place / "trials.log", fraction))
+                return stack.enter_context(Trials(words, os.environ, held, SystemClock(), place / "trials.log", fraction))
 
             yield arm_of
 

@@ -15,7 +15,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli import batch_flags, parity_gate, smaller_start, tune_config
+from flatout.cli import batch_flags, parity_gate, protected, smaller_start, tune_config
 from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
@@ -77,7 +77,7 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     def work() -> int:
         with task or contextlib.nullcontext():
             exploring = task is not None and task.exploring
-            return task.explore(place) if task and exploring else _in_sandbox(line, place, limits, asked, screen)
+            return task.explore(place) if task and exploring else _under_protection(line, place, limits, asked, screen)
 
     sys.exit(unharmed(work, place, again, screen.words, screen.say))
 
@@ -174,28 +174,22 @@ class Screen:
             self.stream.write("\r\x1b[K")
 
 
-def _in_sandbox(line: list[str], place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen) -> int:
-    from flatout.launch.sandbox import Sandbox, folders_of
+def _under_protection(line: list[str], place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen) -> int:
     from flatout.launch.scratch import sweep
     from flatout.machine import nvml
     from flatout.tune.cards import CardMeter
     from flatout.tune.trials import Trials
-    from flatout.tune.watched import can_be_watched
 
     sweep()
-    with Sandbox([] if asked["no_sandbox"] else folders_of(line[1:], Path.cwd())) as sandbox:
-        folders = ", ".join(str(one) for one in sandbox.folders)
-        watched = not sandbox.ready and not asked["no_sandbox"]
-        if watched and not can_be_watched(line):
-            raise UsageError("tune.no-sandbox", folders=folders)
-        if not asked["no_sandbox"]:
-            screen.say(screen.words("tune-watched.begun" if watched else "tune.sandbox", folders=folders))
+    with protected.protection_for(line, asked) as protection:
+        for sentence in protected.sentences(protection, screen.words):
+            screen.say(sentence)
         if asked["batch_wanted"] is not None and not asked["resume"]:
-            batch_flags.look_for_arguments(asked["batch_wanted"], line, sandbox, os.environ, asked["task"])
+            batch_flags.look_for_arguments(asked["batch_wanted"], line, protection, os.environ, asked["task"])
         screen.say(screen.words("tune.looking"))
         log = place / "trials.log"
         with (
-            Trials(line, os.environ, sandbox, SystemClock(), log, asked["gpu_memory_fraction"]) as trials,
+            Trials(line, os.environ, protection, SystemClock(), log, asked["gpu_memory_fraction"]) as trials,
             nvml.looks() as look,
         ):
             trials.cards = CardMeter(look)

@@ -14,9 +14,10 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from flatout.launch.last_watch import remove
-from flatout.launch.scratch import SHARED_MEMORY, Scratch
+from flatout.launch.scratch import SHARED_MEMORY, Scratch, outside
 
 # Constants; paths and command come as arguments, of each folder the real one and three of ours, "--" after the last.
 # Bound aside first: an overlay shows nothing of what is mounted below it, so each such mount gets an overlay of its own.
@@ -49,10 +50,16 @@ NEVER = ("/", "/dev", "/proc", "/sys", "/tmp", "/home", "/usr", "/var", "/mnt", 
 
 
 class Sandbox:
-    """Where it cannot be had, `ready` is False and the caller must ask."""
+    """A `Protection`. Where it cannot be had, `ready` is False."""
+
+    kind = "overlay"
+    gaps: tuple[str, ...] = ()
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = folders
+        self.environ: dict[str, str] = {}
+        self.job: dict[str, Any] = {}
+        self.shared_place = outside(folders)
         self._scratch: Scratch | None = None
         self._way: list[str] = []
 
@@ -90,6 +97,15 @@ class Sandbox:
             bound += [str(folder), str(parts[0])]
             layers += [str(folder), *map(str, parts)]
         return [*self._way, "sh", "-c", BIND, "sh", *bound, "--", "sh", "-c", MOUNT, "sh", *layers, "--", *command]
+
+    def share(self, folder: Path) -> None:
+        """Whoever makes it puts it where nothing is covered (`scratch.outside`)."""
+
+    def changed(self) -> list[Path]:
+        return []
+
+    def refused(self) -> str | None:
+        return None
 
     def _try(self, place: str | None) -> bool:
         try:

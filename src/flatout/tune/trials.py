@@ -10,12 +10,13 @@ from typing import Any
 
 from _flatout_agent import wire
 from flatout.base.clock import Clock
+from flatout.base.errors import FlatoutError
 from flatout.base.records import dump, replace
 from flatout.knobs import catalogue
 from flatout.knobs.model import Switch
 from flatout.launch.keeper import Keeper
-from flatout.launch.sandbox import Sandbox
-from flatout.launch.scratch import Scratch, check_room, outside, temporary_inside
+from flatout.launch.protection import Protection
+from flatout.launch.scratch import Scratch, check_room, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.one_batch import Training
 from flatout.measure.time_to_loss import LossCurve, curve_of
@@ -26,7 +27,6 @@ from flatout.tune.curves import Curves, training_of
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
-from flatout.tune.watched import Watched
 
 POLL_S = 0.01
 IDLE_S = 45.0  # without any processor time in between: it hangs
@@ -44,23 +44,22 @@ class Trials:
         self,
         command: Sequence[str],
         environ: Mapping[str, str],
-        sandbox: Sandbox,
+        protection: Protection,
         clock: Clock,
         log: Path,
         memory_fraction: float | None = None,
     ) -> None:
         self._command = list(command)
-        self._sandbox = sandbox
+        self._protection = protection
         self._clock = clock
         self._log = log
         self._curves = Curves(log.parent, self._command)
         self._memory_fraction = memory_fraction
-        self._scratch = Scratch(outside(sandbox.folders))
+        self._scratch = Scratch(protection.shared_place)
         self._place = self._scratch.path
-        self._environ = {**environ, **temporary_inside(self._place, environ)}
-        self._keeper = Keeper(mark_of(self._place), [self._place, *sandbox.above])
-        held = sandbox.ready or not sandbox.folders
-        self._watched = None if held else Watched(self._place / "veto", sandbox.folders)
+        protection.share(self._place)
+        self._environ = {**environ, **temporary_inside(self._place, environ), **protection.environ}
+        self._keeper = Keeper(mark_of(self._place), [self._place, *protection.above])
         self._child: TrialChild | None = None
         self._early: Values = {}
         self._children = 0
@@ -101,8 +100,9 @@ class Trials:
                 self._furthest = max(self._furthest, steps)
             with contextlib.suppress(OSError), self._log.open("ab") as log:
                 log.write((child.folder / "output.txt").read_bytes()[-65536:])
-            if self._watched is not None:
-                self._watched.check()
+            changed = self._protection.changed()
+            if changed:
+                raise FlatoutError("tune-watched.changed", path=", ".join(map(str, changed)))
 
     def begin_with(self, command: Sequence[str]) -> None:
         """Another command than the user's from now on: the script with a batch that fits."""
@@ -118,8 +118,7 @@ class Trials:
         ended = self._wait(child, child.ready)
         self.ready = child.ready() or {}
         if not self.ready or "refused" in self.ready:
-            refused = self._watched.refused() if self._watched is not None else None
-            self.nothing = reason(child, ended, self.ready, refused)
+            self.nothing = reason(child, ended, self.ready, self._protection.refused())
             self._died(child)
             self.ready = {}
         self.start_s = self._clock.monotonic() - began
@@ -198,7 +197,7 @@ class Trials:
     def _died(self, child: TrialChild) -> None:
         self.said = child.said()
         self.stop()
-        for path in (self._place, *self._sandbox.above):
+        for path in (self._place, *self._protection.above):
             check_room(path)
 
     def _too_soon(self, child: TrialChild, segment: Segment) -> bool:
@@ -285,11 +284,11 @@ class Trials:
         self._children += 1
         self._answered = 0
         self._child = TrialChild(
-            self._sandbox.wrap(line),
+            self._protection.wrap(line),
             self._environ,
             self._place / str(self._children),
             memory_fraction=self._memory_fraction,
-            veto=str(self._watched.place) if self._watched is not None else None,
+            **self._protection.job,
             **job,
         )
         self._keeper.at_work(self._child.process.pid)

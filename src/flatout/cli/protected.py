@@ -1,0 +1,27 @@
+"""Which protection trials get, and what is said of it before anything is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from flatout.base.words import Words
+from flatout.launch import protection
+from flatout.launch.protection import Kind, Protection, Trying, Unprotected
+from flatout.launch.sandbox import folders_of
+
+
+def protection_for(line: Sequence[str], asked: Mapping[str, Any]) -> AbstractContextManager[Protection]:
+    if asked["no_sandbox"]:
+        return Unprotected()
+    return protection.choose(Trying(line=list(line), folders=folders_of(line[1:], Path.cwd())), os.environ)
+
+
+def sentences(held: Protection, words: Words) -> list[str]:
+    """How trials are held here; and what is not."""
+    if held.kind == Kind.NONE:
+        return []
+    return [words(f"tune-held.{held.kind}"), *(words(f"tune-gap.{code}") for code in held.gaps)]
