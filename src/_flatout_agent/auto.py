@@ -45,7 +45,7 @@ class AutoCourse(Course):
     def begin(self, driver: Driver) -> None:
         self._heard = perf_counter_ns()
         if self._base:
-            outcomes = driver.board.set(self._base)
+            outcomes = driver.set(self._base)
             outcomes.update({name: outcome for name, outcome in driver.early.items() if not outcome})
             driver.write("knobs", step=driver.scene.steps_done, outcomes=told(outcomes), numerics=driver.board.numerics())
         scene = driver.scene
@@ -137,7 +137,7 @@ class AutoCourse(Course):
 
     def _set(self, driver: Driver, knobs: dict[str, Any]) -> dict[str, Any]:
         exact = {name: value for name, value in knobs.items() if name in WANTED and class_of(driver, name) == EXACT}
-        outcomes = driver.board.set({**exact, **self._base})
+        outcomes = driver.set({**exact, **self._base})
         return {**outcomes, **{name: refused("not-exact-here") for name in knobs if name not in exact}}
 
     def _answer(self, driver: Driver, status: str) -> None:

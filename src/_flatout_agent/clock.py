@@ -15,19 +15,19 @@ from _flatout_agent.loaders import Loaders, LoaderUse
 from _flatout_agent.rounds import Rounds
 from _flatout_agent.wire import PHASES, WARM_STEPS
 
-STARTUP, INPUT, COPY, FORWARD, BACKWARD, OPTIMIZER, DEVICE_WAIT, COMPILE, VALIDATION, CHECKPOINT, SHUTDOWN, UNEXPLAINED = range(
-    len(PHASES)
-)
+STARTUP, SETTINGS, INPUT, COPY, FORWARD, BACKWARD, OPTIMIZER, DEVICE_WAIT, COMPILE, TURN = range(10)
+VALIDATION, CHECKPOINT, SCRIPT, SHUTDOWN = range(10, 14)
 
 # Where the training thread is, seen from the last boundary.
-_START, _BATCH, _AFTER_BACKWARD, _AFTER_STEP, _ELSEWHERE = range(5)
+_START, _BATCH, _AFTER_BACKWARD, _AFTER_STEP, _ELSEWHERE, _ENDED = range(6)
 
-# What happens inside another phase and is taken from it.
-INSIDE = (COPY, DEVICE_WAIT, COMPILE, CHECKPOINT)
+# What happens inside another phase and is taken from it. Whatever batches turn out to be for, some of it is never theirs.
+INSIDE = (COPY, DEVICE_WAIT, COMPILE, CHECKPOINT, SETTINGS)
+NEVER_THE_BATCHES = (COMPILE, CHECKPOINT, SETTINGS)
 NOTHING = (0,) * len(PHASES)
 
 # Into what a step divides of which only the end was seen.
-DIVIDED = (FORWARD, BACKWARD, OPTIMIZER, COPY, DEVICE_WAIT, UNEXPLAINED)
+DIVIDED = (FORWARD, BACKWARD, OPTIMIZER, COPY, DEVICE_WAIT, SCRIPT)
 
 
 class StepClock:
@@ -47,6 +47,9 @@ class StepClock:
         self.validation_batches = 0
         self.backwards = 0
         self.foreign_batches = 0
+        self.turns = 0  # from an epoch of training to the next
+        self.script_outside = 0  # of the script's own code: between epochs and after the last step
+        self.put_on = 0  # of flatout's own work: putting settings on
         self.warm: dict[str, object] | None = None
         self.loaders = Loaders()
         self.copy_device_ns = 0
@@ -54,6 +57,7 @@ class StepClock:
         self.split: tuple[int, ...] = (1, 1, 1, 0, 0, 0)  # how: parts of DIVIDED
         self.in_backward = False
         self._state = _START
+        self._between = True  # before the first step, or from an epoch's end to the first step of the next
         self._mark = self.began
         self._hand = Hand()
         self._inside = [0] * len(PHASES)  # since the mark, inside the running phase: copies, waits and the like
@@ -85,9 +89,10 @@ class StepClock:
 
     def loader_started(self, began: int, ended: int, source: int = 0, iterator: int = 0, use: LoaderUse | None = None) -> None:
         """An iterator over the dataset `source` begins an epoch."""
-        self._leave(began)
         hand = self._hand
         account = hand.account(source, iterator)
+        self._between = self._between or account.known
+        self._leave(began)
         for other in hand.accounts.values():
             if other is account or other.ended or hand.full():
                 self._settle(other)
@@ -108,7 +113,11 @@ class StepClock:
         self._leave(began)
         account = self._hand.of_iterator.get(iterator) or self._hand.account(iterator, iterator)
         account.ended = True
-        account.input += ended - began
+        if account.trained:
+            self.totals[TURN] += ended - began
+            self._between = True
+        else:
+            account.input += ended - began
         if account.trained and account.pending:
             self._hand.current = account  # it was fetched ahead, and is trained on now
         else:
@@ -117,6 +126,7 @@ class StepClock:
 
     def backward_began(self, now: int) -> None:
         self.in_backward = True
+        self._between = False
         if self._state == _START:
             self._give(now, STARTUP)
         else:
@@ -150,6 +160,7 @@ class StepClock:
             self._depth -= 1
             return
         self._stepping = 0
+        self._between = False
         self._give(now, OPTIMIZER)
         if self._state == _BATCH and not self.in_backward:
             self._train_on_batch()  # without a backward pass: the gradients came by another way
@@ -178,7 +189,7 @@ class StepClock:
             self.samples += size
             self.unsized_batches += not size
             steps = self._rounds.count(optimizer, steps)
-        self.totals[UNEXPLAINED] += elsewhere
+        self.totals[SCRIPT] += elsewhere
         self.totals[INPUT] += waiting
         if account.use is not None:
             account.use.wait += waiting
@@ -195,6 +206,7 @@ class StepClock:
         self._state = _AFTER_BACKWARD
 
     def _divide(self, now: int) -> None:
+        self._between = False
         if self._state == _BATCH:
             self._train_on_batch()
         before = self.totals[FORWARD]
@@ -219,7 +231,7 @@ class StepClock:
         if steps != self.steps:
             self.steps = steps
             if steps == WARM_STEPS:
-                self.warm = {"samples": self.samples, "phases": list(self.totals)}
+                self.warm = {"samples": self.samples, "phases": list(self.totals), "script_outside": self.script_outside}
 
     # -- inside a phase ------------------------------------------------------------------------------------------
 
@@ -234,9 +246,13 @@ class StepClock:
             self._any_inside = True
 
     def compiled(self, nanoseconds: int) -> None:
-        if self._state != _START:
-            self._inside[COMPILE] += nanoseconds
-            self._any_inside = True
+        self._inside[COMPILE] += nanoseconds
+        self._any_inside = True
+
+    def worked(self, nanoseconds: int) -> None:
+        """Flatout itself, in the training thread."""
+        self._inside[SETTINGS] += nanoseconds
+        self._any_inside = True
 
     def saved(self, began: int, ended: int) -> None:
         self._inside[CHECKPOINT] += ended - began
@@ -244,10 +260,18 @@ class StepClock:
 
     # -- the end -------------------------------------------------------------------------------------------------
 
-    def finish(self, now: int) -> None:
+    def main_ended(self, now: int) -> None:
+        """The script's last line is done; what follows are exit handlers."""
+        self._between = True
         self._leave(now)
         for account in self._hand.accounts.values():
             self._settle(account)
+        self._state = _ENDED
+
+    def finish(self, now: int) -> None:
+        if self._state != _ENDED:
+            self.main_ended(now)
+        self._leave(now)
 
     # -- how time is given away ----------------------------------------------------------------------------------
 
@@ -270,16 +294,22 @@ class StepClock:
         current = self._hand.current
         if self._state == _START:
             self._give(now, STARTUP)
+        elif self._state == _ENDED:
+            self._give(now, SHUTDOWN)
         elif self._state == _BATCH and current is not None:
-            # Forward or validation: that will show. It keeps its copies and waits, but not its checkpoints.
-            saving = self._inside[CHECKPOINT]
-            current.between += now - self._mark - saving
+            # Forward or validation: that will show. It keeps its copies and waits.
+            current.between += now - self._mark
             self._mark = now
             if self._any_inside:
-                self.totals[CHECKPOINT] += saving
+                for kind in NEVER_THE_BATCHES:
+                    self.totals[kind] += self._inside[kind]
+                    current.between -= self._inside[kind]
                 self._forget_inside()
         else:
-            self._give(now, UNEXPLAINED)
+            before = self.totals[SCRIPT]
+            self._give(now, SCRIPT)
+            if self._between:
+                self.script_outside += self.totals[SCRIPT] - before
 
     def _back_to_hand(self, now: int) -> None:
         """After a loader began or ended: the batch that was fetched before, if there is one, is in hand again."""
@@ -306,8 +336,12 @@ class StepClock:
         account.pending = pending - 1
         if pending == 1:
             self._hand.waiting -= 1
+        if account.known and not account.trained:
+            self.turns += 1
+            self.totals[TURN] += account.input
+        else:
+            self.totals[INPUT] += account.input
         account.trained = account.known = True
-        self.totals[INPUT] += account.input
         self.totals[FORWARD] += account.between
         if account.use is not None:
             account.use.wait += account.input
@@ -325,5 +359,7 @@ class StepClock:
             self.validation_batches += account.pending
         else:
             self.totals[INPUT] += account.input
-            self.totals[UNEXPLAINED] += account.between
+            self.totals[SCRIPT] += account.between
+            if self._between:
+                self.script_outside += account.between
         self._hand.drop(account)

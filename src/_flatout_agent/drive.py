@@ -7,10 +7,11 @@ is computed are put on as soon as torch is there.
 from __future__ import annotations
 
 import os
+from time import perf_counter_ns
 from typing import Any, Callable
 from weakref import ref
 
-from _flatout_agent.apply.model import UNKNOWN, Scene, alive, refused
+from _flatout_agent.apply.model import UNKNOWN, Outcome, Scene, alive, refused
 from _flatout_agent.apply.registry import KNOBS
 from _flatout_agent.apply.roots import RootFinder
 from _flatout_agent.apply.switchboard import Switchboard
@@ -21,6 +22,7 @@ from _flatout_agent.wire import GAVE_UP
 Write = Callable[..., None]  # a line of the journal
 LOADER_KNOBS = ("workers", "persistent_workers", "prefetch_factor", "pin_memory")
 OLDEST_FOR_KNOBS = (2, 4)
+LITTLE = 20_000  # nanoseconds of ours at a step that are not worth a line of the tape
 MOST_OF_A_LINE = 3  # loaders that are known: of training, validation and test
 
 
@@ -63,9 +65,9 @@ class Driver:
         self._loaders: dict[int, list[tuple[Callable[[], Any], Any, int]]] = {}
         self._loader_is_new = False
         self._ready = False
-        self._busy = False
+        self._waited = 0  # for the device: the script's work, not ours
         self.feed: Callable[[Any, Any], Any] | None = None  # a course's own source of batches, before all others
-        self.early = self.board.set(early) if early else {}
+        self.early = self.set(early) if early else {}
         tape.driver = self
         course.prepare(self)
         self.tell_feed()
@@ -91,6 +93,21 @@ class Driver:
             self._loader_is_new = self._ready and bool(use.batches)
 
     def stepped(self, now: int) -> None:
+        began, self._waited = perf_counter_ns(), 0
+        self._stepped(now)
+        spent = perf_counter_ns() - began - self._waited
+        if spent > LITTLE:
+            self.tape.note((self.tape.clock.worked, spent))
+
+    def set(self, wanted: dict[str, Any]) -> dict[str, Outcome]:
+        """Put these settings on and take all others off; the time that it takes has its own account."""
+        began = perf_counter_ns()
+        try:
+            return self.board.set(wanted)
+        finally:
+            self.tape.clock.put_on += perf_counter_ns() - began
+
+    def _stepped(self, now: int) -> None:
         try:
             self.scene.steps_done += 1
             if self._ready:
@@ -175,7 +192,9 @@ class Driver:
 
     def synchronize(self) -> None:
         if self.scene.device_type == "cuda":
+            began = perf_counter_ns()
             self.torch.cuda.current_stream().synchronize()
+            self._waited += perf_counter_ns() - began
 
 
 class _Nothing(Course):

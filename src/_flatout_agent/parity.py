@@ -43,7 +43,7 @@ class ParityCourse(TrialCourse):
         self._driver = driver
 
     def begin(self, driver: Driver) -> None:
-        self._outcomes = told(driver.board.set(self._knobs)) if self._knobs else {}
+        self._outcomes = told(driver.set(self._knobs)) if self._knobs else {}
         self._begun = self._count()
         if not self._limit_s:
             other_draws(self._torch, driver.scene.roots, self._draws)

@@ -6,7 +6,7 @@ from typing import Any
 
 from _flatout_agent.apply.fetching import same_shapes
 from _flatout_agent.apply.model import refused
-from _flatout_agent.clock import COMPILE
+from _flatout_agent.clock import TURN
 from _flatout_agent.drive import Course, Driver, told
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
 
@@ -17,7 +17,7 @@ SLOWER = 0.97  # of the plain rate: less is not the noise of twenty steps
 # Said at the script's end these mean that it is over, not that the knob did nothing.
 OVER = frozenset({"optimizer-is-gone", "not-called-yet", "no-step-yet", "no-batch-yet"})
 
-_IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
+_IN_THE_LOOP = [*(PHASES.index(name) for name in TRAINING_PHASES), TURN]
 
 
 class Rate:
@@ -43,7 +43,7 @@ def look(driver: Driver) -> tuple[int, int, int]:
 def loop_ns(driver: Driver) -> int:
     """Spent in the loop so far, as far as the tape was read; the compiler's time left out."""
     totals = driver.tape.clock.totals
-    return int(sum(totals[phase] for phase in _IN_THE_LOOP) - totals[COMPILE])
+    return int(sum(totals[phase] for phase in _IN_THE_LOOP))
 
 
 class ProfileCourse(Course):
@@ -76,7 +76,7 @@ class ProfileCourse(Course):
     def _put_on(self, driver: Driver) -> None:
         here = driver.scene.shapes()
         others = self._measured_on_others(here)
-        outcomes = driver.board.set({name: value for name, value in self._values.items() if name not in others})
+        outcomes = driver.set({name: value for name, value in self._values.items() if name not in others})
         outcomes.update({name: outcome for name, outcome in driver.early.items() if not outcome})
         for name in others:
             outcomes[name] = refused("other-shapes", recorded=self._made_for["shapes"], here=here)
@@ -106,4 +106,4 @@ class ProfileCourse(Course):
         last = {name: proof for name, proof in proofs.items() if proof.code not in OVER or name not in self._proved}
         last = {name: proof for name, proof in last.items() if proof.code != "optimizer-is-gone"}
         if last:
-            driver.write("proofs", step=driver.scene.steps_done, proofs=told(last))
+            driver.write("proofs", step=driver.scene.steps_done, proofs=told(last), at_the_end=True)

@@ -191,7 +191,7 @@ class SegmentsCourse(TrialCourse):
         driver.scene.compilations.batch = segment.get("batch")
         compiling = driver.tape.clock.totals[COMPILE]
         self._began = perf_counter_ns()
-        self._outcomes = driver.board.set(segment["knobs"])
+        self._outcomes = driver.set(segment["knobs"])
         self._build = compiling
         self._feed.supply = Supply(segment) if segment["mode"] == SUPPLY else None
         self._feed.hides_turns = self._endless and bool(segment.get("epochs"))
@@ -327,9 +327,7 @@ def timed(driver: Driver, began: Mark, build: int, outcomes: dict[str, Any]) -> 
     """What was done since `began`, and what became of each knob."""
     ended = Mark(driver)
     phases = {
-        name: (ended.totals[index] - began.totals[index]) / 1e9
-        for index, name in enumerate(PHASES)
-        if name in TRAINING_PHASES and name != "compile"
+        name: (ended.totals[index] - began.totals[index]) / 1e9 for index, name in enumerate(PHASES) if name in TRAINING_PHASES
     }
     steps = ended.steps - began.steps
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from time import perf_counter_ns, time
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,7 @@ class Agent:
         self.tape = Tape(self.clock, self._write_window)
         self.patches = Patches()
         self.told = False
+        self.ended = 0  # when the script's last line was done
         self.torch: dict[str, Any] = {}
         self.memory_fraction = job.get("memory_fraction")
         self.wants_deep = bool(job.get("deep"))
@@ -41,6 +43,13 @@ class Agent:
         guard.report_to(self._write_fault)
 
     def torch_imported(self, torch: ModuleType, nanoseconds: int) -> None:
+        began = perf_counter_ns()
+        try:
+            self._put_on(torch, nanoseconds)
+        finally:
+            self.clock.worked(perf_counter_ns() - began)
+
+    def _put_on(self, torch: ModuleType, nanoseconds: int) -> None:
         if self.veto is not None:
             self.veto.watch(torch)
         self.torch = describe(torch, nanoseconds)
@@ -106,16 +115,32 @@ class Agent:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self.deep.before_fork)
 
+    def main_ended(self) -> None:
+        """After the script's last line, before anything of torch's is taken down: the last look at what settings did."""
+        others = [thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+        if os.getpid() != self.pid or self.tape.off or others:
+            return  # what a thread of the script's still does may be the training itself
+        try:
+            self.ended = self.tape.main_ended()
+            self._look_last()
+            self.clock.worked(perf_counter_ns() - self.ended)
+        except Exception as error:
+            guard.fault("main_ended", error)
+
+    def _look_last(self) -> None:
+        if self.tape.driver is not None:
+            self.tape.driver.finish()
+        if self.deep is not None:
+            self.deep.finish()
+
     def finish(self) -> None:
         """At exit, after all other exit handlers: ours was registered first."""
         if os.getpid() != self.pid:
             return
         try:
             self.tape.tell()
-            if self.tape.driver is not None:
-                self.tape.driver.finish()
-            if self.deep is not None:
-                self.deep.finish()
+            if not self.ended:
+                self._look_last()
             clock = self.clock
             worth_telling = clock.steps or clock.backwards or clock.batches or clock.validation_batches
             self.tape.finish()
@@ -147,6 +172,7 @@ class Agent:
         try:
             self.forked = True
             self.told = False
+            self.ended = 0
             self.journal = wire.Journal(self.run_dir, self.pid)
             self.clock.start_over()
             self.tape.start_over()
@@ -246,6 +272,9 @@ def totals_of(clock: StepClock) -> dict[str, Any]:
         "foreign_batches": clock.foreign_batches,
         "backwards": clock.backwards,
         "phases": clock.totals,
+        "turns": clock.turns,
+        "script_outside": clock.script_outside,
+        "put_on": clock.put_on,
         "copy_sampled": [clock.copy_device_ns, clock.copy_host_ns],
         "loaders": clock.loaders.told(),
         "warm": clock.warm,
@@ -286,6 +315,9 @@ def begin() -> None:
 
         agent.veto = veto.put_on(job["veto"])
     atexit.register(agent.finish)
+    before_teardown = getattr(threading, "_register_atexit", None)
+    if before_teardown is not None:  # no public name; without it the end is seen at the last exit handler
+        before_teardown(agent.main_ended)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=agent.after_fork)
     after_import("torch", agent.torch_imported)

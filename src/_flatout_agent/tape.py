@@ -119,8 +119,10 @@ class Tape:
             return
         # Rarer as the run goes on, so that a week of training leaves some thousand lines in its journal.
         self.due = now + max(SECOND, (now - self.clock.began) // 500)
+        began = perf_counter_ns()
         for call in self.after_reading:
             call(now)
+        self.note((self.clock.worked, perf_counter_ns() - began))
 
     def tell(self) -> None:
         if self.glances is not None:
@@ -132,6 +134,14 @@ class Tape:
                 line[0](*line[1:])
         except Exception as error:
             fault("clock", error)
+
+    def main_ended(self) -> int:
+        """The script's last line is done: nothing after it is training. When that was."""
+        self.something_new()
+        now = perf_counter_ns()
+        self.note((self.clock.main_ended, now))
+        self.tell()
+        return now
 
     def finish(self) -> None:
         self.something_new()

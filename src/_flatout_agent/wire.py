@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 JOB_VARIABLE = "FLATOUT_JOB"
 SWITCH_VARIABLE = "FLATOUT"  # FLATOUT=off turns everything off
@@ -18,6 +18,7 @@ SWITCH_VARIABLE = "FLATOUT"  # FLATOUT=off turns everything off
 # What the time of a training process is divided into, in the order in which people read it.
 PHASES = (
     "startup",  # process start to the first batch (or first step, where there is no loader)
+    "settings",  # flatout's own work inside the process: putting settings on, looking at what they did, writing the journal
     "input",  # waiting for the data loader, its workers' start included
     "copy",  # host to device copies
     "forward",  # batch in hand to the start of the backward pass: the model and the loss
@@ -25,13 +26,32 @@ PHASES = (
     "optimizer",  # end of the backward pass to the end of the step: clipping, unscaling, the update
     "device_wait",  # the script blocked until the device had finished earlier work
     "compile",  # inside torch.compile's compiler
+    "turn",  # from one epoch to the next: the loader's end, its new start, and the wait for the first batch
     "validation",  # batches that were not trained on, and what was done with them
     "checkpoint",  # inside torch.save
+    "script",  # the script's own code between all these: logging, metrics, drawing, sleeping
     "shutdown",  # after the script's last line
     "unexplained",  # all the rest
 )
 
-TRAINING_PHASES = ("input", "copy", "forward", "backward", "optimizer", "device_wait", "compile", "unexplained")
+# As journals of wire version 1 had them.
+FIRST_PHASES = (
+    "startup",
+    "input",
+    "copy",
+    "forward",
+    "backward",
+    "optimizer",
+    "device_wait",
+    "compile",
+    "validation",
+    "checkpoint",
+    "shutdown",
+    "unexplained",
+)
+
+# What comes with every step. Of `script` only what lies within an epoch does: the clock's `script_outside` is the rest.
+TRAINING_PHASES = ("input", "copy", "forward", "backward", "optimizer", "device_wait", "script")
 
 # First steps pay for what happens once (allocation, kernel selection); rates leave them out.
 WARM_STEPS = 3

@@ -34,7 +34,7 @@ def test_one_step_in_order():
         "forward": 15,
         "backward": 30,
         "optimizer": 30,
-        "unexplained": 10,
+        "script": 10,
     }
     assert (clock.steps, clock.samples, clock.batches, clock.backwards) == (1, 4, 1, 1)
 
@@ -46,7 +46,7 @@ def test_a_batch_that_is_followed_by_another_was_validation():
     clock.fetched(30, 40, 4)
     clock.exhausted(50, 55)
     clock.finish(60)
-    assert phases(clock) == {"startup": 10, "validation": 45, "unexplained": 5}
+    assert phases(clock) == {"startup": 10, "validation": 45, "script": 5}
     assert (clock.samples, clock.validation_batches) == (0, 2)
 
 
@@ -151,7 +151,7 @@ def test_a_batch_fetched_ahead_is_trained_on():
     steps_of(clock, 60)
     clock.finish(70)
     assert (clock.steps, clock.samples, clock.batches, clock.validation_batches) == (4, 13, 4, 0)
-    assert phases(clock)["input"] == 5 + 4 * 4 + 2
+    assert (phases(clock)["input"], phases(clock)["turn"]) == (5 + 4 * 4, 2)
     assert "validation" not in phases(clock)
 
 
@@ -277,3 +277,73 @@ def test_phases_add_up_whatever_happens():
         clock.finish(later())
         assert min(clock.totals) >= 0
         assert sum(clock.totals) == now
+
+
+def epoch_of(clock, now, source=1, iterator=1, steps=2):
+    """An epoch in ten-nanosecond moves: when its loader said that it was over."""
+    clock.loader_started(now, now + 10, source, iterator)
+    now += 10
+    for _ in range(steps):
+        clock.fetched(now, now + 10, 4, iterator)
+        steps_of(clock, now + 10)
+        now += 20
+    clock.exhausted(now, now + 10, iterator)
+    return now + 10
+
+
+def test_the_turn_of_an_epoch_is_the_loaders_end_and_its_new_start():
+    clock = new_clock()
+    now = epoch_of(clock, 100)
+    before = phases(clock)
+    assert before["turn"] == 10  # its end
+    epoch_of(clock, now + 50, iterator=2)
+    after = phases(clock)
+    assert clock.turns == 1
+    assert after["turn"] == 10 + 10 + 10 + 10  # its end, the new start, the first batch, the new end
+    assert after["input"] - before["input"] == 10  # the second batch
+    assert after["script"] - before.get("script", 0) >= 50
+    assert clock.script_outside >= 50
+
+
+def test_validation_in_the_turn_is_no_part_of_it():
+    clock = new_clock()
+    now = epoch_of(clock, 100)
+    clock.loader_started(now, now + 5, 2, 7)
+    for _ in range(3):
+        clock.fetched(now + 5, now + 15, 8, 7)
+        now += 30
+    clock.exhausted(now, now + 1, 7)
+    epoch_of(clock, now + 1, iterator=2)
+    assert clock.turns == 1
+    assert phases(clock)["turn"] == 10 + 10 + 10 + 10
+    assert phases(clock)["validation"] > 80
+
+
+def test_what_the_script_does_between_steps_comes_with_the_steps():
+    clock = new_clock()
+    clock.loader_started(0, 1, 1, 1)
+    now = 1
+    for _ in range(5):
+        clock.fetched(now, now + 2, 4, 1)
+        steps_of(clock, now + 2)
+        now += 100
+    clock.main_ended(now)
+    clock.finish(now + 30)
+    assert phases(clock)["shutdown"] == 30
+    assert 0 < clock.script_outside < 100  # after the last step alone
+    assert phases(clock)["script"] > 4 * 80
+
+
+def test_our_own_work_is_taken_out_of_whatever_it_fell_into():
+    clock = new_clock()
+    clock.worked(7)
+    clock.fetched(100, 110, 4, 1)
+    clock.worked(20)
+    clock.compiled(5)
+    clock.fetched(150, 160, 4, 1)  # before a boundary that says nothing of the batch
+    steps_of(clock, 160)
+    clock.worked(30)
+    clock.finish(200)
+    spent = phases(clock)
+    assert (spent["settings"], spent["compile"], spent["startup"]) == (57, 5, 93)
+    assert sum(clock.totals) == 200

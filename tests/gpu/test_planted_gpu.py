@@ -146,7 +146,7 @@ def test_the_planted_cause_comes_first(name, flatout, script):
     print(ended.stderr)
     assert ended.returncode == 0, ended.stderr
     summary = ended.summary
-    loop = ("input", "copy", "forward", "backward", "optimizer", "device_wait", "compile", "unexplained")
+    loop = ("input", "copy", "forward", "backward", "optimizer", "device_wait", "compile", "script")
     spent = sum(summary["phases"][part] for part in loop)
     told = {part: round(summary["phases"][part] / spent, 4) for part in loop}
     truth = float(ended.stdout)

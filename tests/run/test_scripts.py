@@ -47,7 +47,7 @@ for epoch in range(2):
     wall, phases = summary["wall_s"], summary["phases"]
     assert summary["steps"] == 20
     assert summary["samples"] == 80
-    planted = {"input": 0.8, "forward": 0.6, "backward": 1.2, "optimizer": 0.4, "validation": 1.2, "unexplained": 0.5}
+    planted = {"input": 0.8, "forward": 0.6, "backward": 1.2, "optimizer": 0.4, "validation": 1.2, "script": 0.5}
     for phase, seconds in planted.items():
         assert abs(phases[phase] - seconds) < 0.05 * wall, (phase, phases)
 

@@ -113,6 +113,7 @@ class Compile(Knob):
         self._handles: list[Any] = []
         self._scene: Scene | None = None
         self._wants_cuda_graphs = False
+        self._most_graphs = 0
 
     @classmethod
     def meant_by(cls, value: Any) -> Knob:
@@ -202,7 +203,8 @@ class Compile(Knob):
         if not seen["graphs"]:
             return refused("nothing-captured", **seen)
         if self._wants_cuda_graphs:
-            seen["cuda_graphs"] = recorded_cuda_graphs(self._torch)
+            # The most at any time: torch takes them down before the script's process is gone.
+            seen["cuda_graphs"] = self._most_graphs = max(self._most_graphs, recorded_cuda_graphs(self._torch))
             if not seen["cuda_graphs"]:
                 return refused("no-cuda-graph-recorded", **seen)
             seen["again"] = sum(layer.again for layer in layers)

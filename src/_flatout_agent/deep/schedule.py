@@ -203,6 +203,7 @@ class DeepLook:
                 fault(f"deep.{look.name}", error)
                 self._abandon("failed")
             self._began, self._set_up = perf_counter_ns(), perf_counter_ns() - began
+            self._tape.note((self._tape.clock.worked, self._set_up))
         if self._now is None:
             self._fetching.pause(False)
 
@@ -226,6 +227,7 @@ class DeepLook:
                 found = look.end(steps)
                 self._now = None
                 clear_up = perf_counter_ns() - ended
+                self._tape.note((self._tape.clock.worked, clear_up))
                 slower = max(0, took - steps * self._usual()) if self._usual() else 0
                 self._taken += 1
                 self._write(look=look.name, steps=steps, took_ns=took, cost_ns=self._set_up + clear_up + slower, **found)

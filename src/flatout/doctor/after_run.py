@@ -63,7 +63,8 @@ def _shares(summary: Summary) -> dict[str, float]:
     spent = summary.training_s
     if spent <= 0:
         return {}
-    whole = {name: summary.phases[name] / spent for name in TRAINING_PHASES}
+    whole = {name: summary.phases.get(name, 0.0) / spent for name in TRAINING_PHASES}
+    whole["script"] -= summary.script_outside_s / spent
     return {**whole, **{name: share for name, share in summary.bound_evidence.items() if name in ("input", "copy")}}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from _flatout_agent.wire import PHASES, TRAINING_PHASES, WARM_STEPS
+from _flatout_agent.wire import FIRST_PHASES, PHASES, TRAINING_PHASES, WARM_STEPS
 from flatout.base.records import Missing, Struct, field
 from flatout.machine.deep_look import DeepLook
 from flatout.machine.run_look import DeviceLook, DeviceMix, LoaderUse, Losses, OutOfMemory
@@ -30,6 +30,9 @@ class ProcessStory(Struct, kw_only=True):
     batches: int
     foreign_batches: int
     phases: dict[str, float]
+    script_outside_s: float  # of the script's own code: what does not come with every step
+    put_on_s: float  # of flatout's own work: putting settings on
+    turns: int
     rate: float | None  # samples per second after the warm-up
     step_s: float | None
     warmup_steps: int
@@ -69,6 +72,9 @@ class Attribution(Struct, kw_only=True):
     device_mix: DeviceMix | None = None
     deep: DeepLook = field(default_factory=DeepLook)
     samples_per_step: float | Missing = field(default_factory=lambda: Missing("no-batches"))
+    script_outside_s: float = 0.0
+    put_on_s: float = 0.0
+    turns: int = 0
 
 
 def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
@@ -102,6 +108,9 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         device_mix=next((story.device_mix for story in stories if story.device_mix), None),
         deep=deep_readings.read(lead.deep, [line for lines in journals for line in deep_readings.lines_of(lines)]),
         samples_per_step=samples / lead.steps if samples and lead.steps else Missing("no-batches"),
+        script_outside_s=lead.script_outside_s,
+        put_on_s=lead.put_on_s,
+        turns=lead.turns,
     )
 
 
@@ -117,9 +126,9 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
     stepped = last.get("steps", 0)
     # No torch optimizer stepped, or a compiled one, which no hook sees: the backward passes are the clock.
     steps = stepped or last.get("backwards", 0)
-    rate, step_s, warmup = _steady(steps, last, phases)
+    rate, step_s, warmup = _steady(steps, last)
     deep = deep_readings.lines_of(lines)
-    steady = _without_warm_up(phases, last, sampled) if warmup else phases
+    steady = _without_warm_up(last, sampled) if warmup else split_copies(_in_the_loop(last), sampled)
     return ProcessStory(
         pid=int(head["pid"]),
         rank=int(head.get("rank") or 0),
@@ -130,11 +139,14 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         batches=last.get("batches", 0),
         foreign_batches=last.get("foreign_batches", 0),
         phases=phases,
+        script_outside_s=last.get("script_outside", 0) * NANO,
+        put_on_s=last.get("put_on", 0) * NANO,
+        turns=last.get("turns", 0),
         rate=rate,
         step_s=step_s,
         warmup_steps=warmup,
         steady=steady,
-        tokens_per_s=_tokens_per_s(last, phases),
+        tokens_per_s=_tokens_per_s(last),
         device=readings.device_of({**last, **deep_readings.for_device(deep)}),
         losses=readings.losses_of(last),
         out_of_memory=readings.out_of_memory(lines),
@@ -168,35 +180,49 @@ def close_account(phases: dict[str, float], wall_s: float, finished: bool) -> di
 
 
 def _named(totals: list[int]) -> dict[str, float]:
-    return {name: value * NANO for name, value in zip(PHASES, totals, strict=True)}
+    """Journals of wire version 1 have fewer phases; what they called unexplained in the loop was the script's own code."""
+    if len(totals) == len(FIRST_PHASES):
+        return {**dict.fromkeys(PHASES, 0.0), **_seconds(FIRST_PHASES, totals)}
+    return _seconds(PHASES, totals)
 
 
-def _training(phases: dict[str, float]) -> float:
+def _seconds(names: tuple[str, ...], totals: list[int]) -> dict[str, float]:
+    return {name: value * NANO for name, value in zip(names, totals, strict=True)}
+
+
+def _in_the_loop(window: Line) -> dict[str, float]:
+    """The phases up to this window; of the script's own code only what comes with the steps."""
+    phases = _named(window["phases"])
+    return {**phases, "script": phases["script"] - window.get("script_outside", 0) * NANO}
+
+
+def _training(window: Line) -> float:
+    phases = _in_the_loop(window)
     return sum(phases[name] for name in TRAINING_PHASES)
 
 
-def _steady(steps: int, last: Line, phases: dict[str, float]) -> tuple[float | None, float | None, int]:
+def _steady(steps: int, last: Line) -> tuple[float | None, float | None, int]:
     """Samples per second, seconds per step, and how many first steps both leave out."""
-    samples, spent, warmup = last.get("samples", 0), _training(phases), 0
+    samples, spent, warmup = last.get("samples", 0), _training(last), 0
     warm = last.get("warm")
     if warm and steps > 2 * WARM_STEPS:
         warmup = WARM_STEPS
         steps -= WARM_STEPS
         samples -= warm["samples"]
-        spent -= _training(_named(warm["phases"]))
+        spent -= _training(warm)
     if not steps or spent <= 0:
         return None, None, 0
     return (samples / spent if samples else None), spent / steps, warmup
 
 
-def _without_warm_up(phases: dict[str, float], last: Line, sampled: list[int]) -> dict[str, float]:
-    first = split_copies(_named(last["warm"]["phases"]), sampled)
-    return {name: max(0.0, spent - first[name]) for name, spent in phases.items()}
+def _without_warm_up(last: Line, sampled: list[int]) -> dict[str, float]:
+    first, whole = (split_copies(_in_the_loop(window), sampled) for window in (last["warm"], last))
+    return {name: max(0.0, spent - first[name]) for name, spent in whole.items()}
 
 
-def _tokens_per_s(last: Line, phases: dict[str, float]) -> float | None:
+def _tokens_per_s(last: Line) -> float | None:
     """Over the whole loop: how many of the tokens fell into the first steps is not told."""
-    tokens, spent = readings.tokens_of(last), _training(phases)
+    tokens, spent = readings.tokens_of(last), _training(last)
     return tokens / spent if tokens and spent > 0 else None
 
 

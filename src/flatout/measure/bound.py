@@ -36,7 +36,7 @@ BUSY, FULL = 0.6, 0.9
 NEAR_ROOF, PLAINLY = 0.4, 3.0  # of the rated bandwidth; and how much more than of the rated arithmetic
 
 # One-off work: it is over after the first steps and says nothing of the loop.
-HOST_WORK = ("forward", "backward", "optimizer", "unexplained")
+HOST_WORK = ("forward", "backward", "optimizer", "script")
 
 
 class Bottleneck(Struct, kw_only=True):

@@ -34,9 +34,16 @@ class Story:
                 self.taken_back.pop(name, None)
                 self.proofs.pop(name, None)
         elif kind == "proofs":
-            self.proofs.update(line.get("proofs") or {})
+            self._prove(line.get("proofs") or {}, bool(line.get("at_the_end")))
         elif kind == "taken-back":
             self.taken_back.update(dict.fromkeys(line.get("knobs") or [], line))
+
+    def _prove(self, proofs: dict[str, Line], at_the_end: bool) -> None:
+        """What was seen at work stays so: at the end of the script it may have been taken down already."""
+        for name, proof in proofs.items():
+            before = self.proofs.get(name) or {}
+            if not (at_the_end and before.get("status") == "applied" and proof.get("status") != "applied"):
+                self.proofs[name] = proof
 
 
 def uses(settings: Settings, journals: list[list[Line]]) -> list[KnobUse]:

@@ -64,11 +64,15 @@ class Summary(Record):
     knobs: list[KnobUse] = field(default_factory=list)  # that were wanted, and what came of each
     deep: DeepLook | None = None  # where it was asked for
     auto: AutoTuning | None = None  # where it was asked for
+    parts: dict[str, float] = field(default_factory=dict)  # of the whole run: seconds that add up to wall_s
+    turns: int = 0  # from one epoch to the next
+    script_outside_s: float = 0.0  # of the phase `script`: between epochs and after the last step
+    put_on_s: float = 0.0  # of the phase `settings`: putting settings on; the rest is flatout itself
 
     @property
     def training_s(self) -> float:
-        """Time inside the loop: without start-up, validation, checkpoints and the end."""
-        return sum(self.phases[name] for name in TRAINING_PHASES)
+        """The steady loop: without start-up, settings, compile, turns of the epoch, validation, checkpoints and the end."""
+        return max(0.0, sum(self.phases.get(name, 0.0) for name in TRAINING_PHASES) - self.script_outside_s)
 
     @property
     def explained(self) -> float:

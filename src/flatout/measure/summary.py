@@ -15,6 +15,7 @@ from flatout.measure.ceilings import ceilings, undisturbed
 from flatout.measure.fitting import fitting_batch, next_command
 from flatout.measure.gpu_state import compare
 from flatout.measure.model import Note, Summary, TorchBuild
+from flatout.measure.parts import parts_of
 
 
 def summarise(finished: Finished, machine: Machine) -> Summary:
@@ -35,6 +36,10 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         step_s=told.step_s,
         warmup_steps=told.warmup_steps,
         phases=told.phases,
+        parts=parts_of(told.phases, told.script_outside_s),
+        turns=told.turns,
+        script_outside_s=told.script_outside_s,
+        put_on_s=told.put_on_s,
         processes=told.processes,
         torch=told.torch,
         machine=_with_python(machine, told.python),

@@ -17,6 +17,7 @@ MOST_FINDINGS = 4  # one screen; the record has them all
 
 COLOURS = {
     "startup": "bright_black",
+    "settings": "bright_magenta",
     "input": "yellow",
     "copy": "magenta",
     "forward": "green",
@@ -24,8 +25,10 @@ COLOURS = {
     "optimizer": "green",
     "device_wait": "cyan",
     "compile": "bright_magenta",
+    "turn": "yellow",
     "validation": "blue",
     "checkpoint": "blue",
+    "script": "cyan",
     "shutdown": "bright_black",
     "unexplained": "red",
 }
@@ -83,14 +86,19 @@ def _table(summary: Summary, words: Words) -> Table:
         if not spent and name != "unexplained":
             continue
         share = spent / summary.wall_s if summary.wall_s else 0.0
+        per_step = _in_the_loop(name, spent, summary) / summary.steps if summary.steps and name in TRAINING_PHASES else None
         table.add_row(
             words(f"phase.{name}"),
             numbers.seconds(spent),
             numbers.percent(share),
             Text(bar(share, BAR), style=COLOURS[name]),
-            numbers.seconds(spent / summary.steps) if summary.steps and name in TRAINING_PHASES else "",
+            "" if per_step is None else numbers.seconds(per_step),
         )
     return table
+
+
+def _in_the_loop(name: str, spent: float, summary: Summary) -> float:
+    return spent - summary.script_outside_s if name == "script" else spent
 
 
 def _figures(summary: Summary, words: Words) -> list[str]:

@@ -6,7 +6,7 @@ from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.seen import any_nvidia_gpu, known, starved_share
 from flatout.machine.model import Facts
 
-HOST_PHASES = ("forward", "backward", "optimizer", "unexplained")
+HOST_PHASES = ("forward", "backward", "optimizer", "script")
 
 
 def check(facts: Facts) -> Finding | None:
