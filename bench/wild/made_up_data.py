@@ -69,7 +69,7 @@ def _blurred_noise(random: np.random.Generator, height: int, width: int) -> np.n
 
 
 def text(file: Path) -> None:
-    file.write_text(_prose(1_000_000), encoding="ascii")
+    file.write_text("O God, O God!\n" + _prose(1_000_000), encoding="ascii")  # what minGPT's chargpt goes on from
 
 
 def characters(folder: Path) -> None:
