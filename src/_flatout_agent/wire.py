@@ -93,6 +93,11 @@ def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, 
     return {**job, **{name: value for name, value in more.items() if value}}
 
 
+def job_text(job: dict[str, Any]) -> bytes:
+    """As `read_job` reads it: in ASCII, so that a folder whose name is not in UTF-8 keeps every byte of it."""
+    return json.dumps(job, indent=2).encode("ascii")
+
+
 class Journal:
     """Appends one JSON line per call, straight to the file: what was written survives a SIGKILL."""
 
@@ -129,7 +134,7 @@ def parse_journal(text: str) -> list[dict[str, Any]]:
     for line in text.splitlines():
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(entry, dict):
             lines.append(entry)

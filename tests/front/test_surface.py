@@ -13,8 +13,9 @@ from flatout.knobs.catalogue import KNOBS
 NEED_TORCH = ("OptimizedDataLoader", "TrainingAccelerator")  # even to be looked at
 
 COMMANDS = {
-    "doctor": {"--python", "--json", "--save", "--from", "--verbose", "-v", "--help"},
+    "doctor": {"--lang", "--python", "--json", "--save", "--from", "--verbose", "-v", "--help"},
     "run": {
+        "--lang",
         "--python",
         "--gpu-id",
         "--gpu-memory-fraction",
@@ -37,6 +38,7 @@ COMMANDS = {
         "--help",
     },
     "tune": {
+        "--lang",
         "--python",
         "--budget",
         "--steps-planned",
@@ -64,8 +66,8 @@ COMMANDS = {
         "--json",
         "--help",
     },
-    "facts": {"--python", "--json", "--help"},
-    "explain": {"--help"},
+    "facts": {"--lang", "--python", "--json", "--help"},
+    "explain": {"--lang", "--help"},
 }
 
 

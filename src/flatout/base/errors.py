@@ -24,8 +24,8 @@ class FlatoutError(Exception):
         self.params = params
 
     def __str__(self) -> str:
-        """The sentence and its key: this is what a user of the library sees at the end of a traceback."""
-        return f"{Words(choose_language(None))(self.key, **self.params)} [{self.key}]"
+        """The sentence: this is what a user of the library sees at the end of a traceback."""
+        return Words(choose_language(None))(self.key, **self.params)
 
 
 class UsageError(FlatoutError):

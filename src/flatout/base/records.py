@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct, field
 
 from flatout.base.errors import RecordError
+from flatout.base.printable import whole
 
 __all__ = [
     "Missing",
@@ -69,14 +70,27 @@ def dump(value: Any) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(dump(value)), indent=2) + b"\n"
+    plain = dump(value)
+    try:
+        text = msgspec.json.encode(plain)
+    except UnicodeEncodeError:  # a file whose name is not in UTF-8
+        text = msgspec.json.encode(_in_utf8(plain))
+    return msgspec.json.format(text, indent=2) + b"\n"
+
+
+def _in_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, dict):
+        return {_in_utf8(name): _in_utf8(part) for name, part in value.items()}
+    return [_in_utf8(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def decode(data: bytes | str, record: type[R], source: str = "") -> R:
     """A record of the wanted kind from JSON, upgraded where an older flatout wrote it."""
     try:
         body = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # bytes that are no text; 5,000 levels
         raise RecordError("error.record-damaged", source=source, detail=str(error)) from error
     return convert(upgraded(body, record, source), record, source)
 
@@ -91,9 +105,12 @@ def upgraded(body: Any, record: type[Record], source: str = "") -> dict[str, Any
         raise RecordError("error.record-newer", source=source, found=version, known=record.VERSION)
     if version < 1:
         raise RecordError("error.record-damaged", source=source, detail=f"version {version}")
-    while version < record.VERSION:
-        body = record.UPGRADES[version](cast("dict[str, Any]", body))
-        version += 1
+    try:
+        while version < record.VERSION:
+            body = record.UPGRADES[version](cast("dict[str, Any]", body))
+            version += 1
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RecordError("error.record-damaged", source=source, detail=f"version {version}") from error
     return cast("dict[str, Any]", body)
 
 
@@ -101,7 +118,7 @@ def convert(body: dict[str, Any], record: type[S], source: str = "") -> S:
     """A plain tree, kind and version left out, as the record that it holds."""
     try:
         return msgspec.convert({k: v for k, v in body.items() if k not in _HEAD}, record)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise RecordError("error.record-damaged", source=source, detail=str(error)) from error
 
 

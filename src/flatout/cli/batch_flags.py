@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing, Struct, replace
+from flatout.base.secrets import hide
 from flatout.base.words import Words
 from flatout.cli.commandline import option
 
@@ -141,7 +142,7 @@ def with_command(end: Finished, line: Sequence[str]) -> Finished:
     words = list(line)
     for flag, value in story.arguments.items():
         words = put(words, Argument(flag=flag, names=(flag,), value=None), value)
-    return replace(end, batch=replace(story, command=words))
+    return replace(end, batch=replace(story, command=hide(words)))
 
 
 def sentences(story: BatchStory | None, words: Words) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -16,7 +17,9 @@ __all__ = [
     "Abort",
     "ClickException",
     "Context",
+    "Language",
     "LazyGroup",
+    "UnreadError",
     "argument",
     "command",
     "echo",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 WORDS = "flatout.words"
+LANGUAGE = "lang"
 
 argument = click.argument
 echo = click.echo
@@ -41,9 +45,23 @@ def options_of(context: Context) -> list[str]:
 
 def words_of(context: Context) -> Words:
     """The catalogue of the language this invocation speaks."""
+    return _language_of(context).words
+
+
+class Language:
+    """Which one this invocation speaks: `--lang` says it, before the command or after it."""
+
+    def __init__(self) -> None:
+        self.words = Words(choose_language(None))
+
+    def choose(self, asked: str) -> None:
+        self.words = Words(choose_language(asked))
+
+
+def _language_of(context: Context) -> Language:
     root = context.find_root()
-    if not isinstance(root.obj, Words):
-        root.obj = Words(choose_language(None))
+    if not isinstance(root.obj, Language):
+        root.obj = Language()
     return root.obj
 
 
@@ -109,9 +127,13 @@ def _with_values_left_out(command: click.Command, context: Context, words: list[
         if part is None:
             break  # the script's own business begins here
         position += 1
+        following = words[position] if position < len(words) else None
+        if part.name == LANGUAGE:  # before all else, so that `--help --lang zh` speaks Chinese, too
+            asked = word.partition("=")[2] or following
+            if asked in LANGUAGES:
+                _language_of(context).choose(str(asked))
         if part.is_flag or part.count or "=" in word:
             continue
-        following = words[position] if position < len(words) else None
         if isinstance(part, _Option) and part.takes is not None and (following is None or not part.takes(following)):
             words[position - 1] = f"{word}={part.otherwise}"
             continue
@@ -125,7 +147,8 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 def language_option() -> click.Option:
     def choose(context: Context, parameter: click.Parameter, value: str | None) -> str | None:
-        context.find_root().obj = Words(choose_language(value))
+        if value is not None:
+            _language_of(context).choose(value)
         return value
 
     # Eager, so that `--lang zh --help` speaks Chinese.
@@ -142,11 +165,36 @@ def version_option(version: str) -> click.Option:
 
 
 def command(**settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    return click.command(cls=_Translated, **settings)
+    def make(function: Callable[..., Any]) -> click.Command:
+        made = click.command(cls=_Translated, **settings)(function)
+        made.params.insert(0, language_option())
+        return made
+
+    return make
+
+
+class UnreadError(Exception):
+    """Whoever read the output has closed it: click would leave with the code of a fault found."""
+
+
+@contextlib.contextmanager
+def _read_to_the_end() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise UnreadError from error
 
 
 class LazyGroup(_Translated, click.Group):
     """Loads a command's module when it is called, so that `flatout --help` costs click alone."""
+
+    def make_context(self, *args: Any, **settings: Any) -> Context:
+        with _read_to_the_end():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: Context) -> Any:
+        with _read_to_the_end():
+            return super().invoke(ctx)
 
     def __init__(self, *args: Any, modules: dict[str, str], **settings: Any) -> None:
         super().__init__(*args, **settings)

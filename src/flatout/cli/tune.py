@@ -94,10 +94,11 @@ def _place(resumed: str | None, line: list[str]) -> Path:
 
 def _about(line: list[str]) -> About:
     from flatout._version import __version__
+    from flatout.base.secrets import hide
     from flatout.tune.journal import About
     from flatout.tune.outcome import digest_of
 
-    return About(command=line[1:], script=digest_of(target.script_file(line[1:])), version=__version__)
+    return About(command=hide(line[1:]), script=digest_of(target.script_file(line[1:])), version=__version__)
 
 
 def seconds_of(text: str) -> float:

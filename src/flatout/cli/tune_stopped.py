@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flatout.base.errors import FlatoutError
+from flatout.base.printable import whole
+from flatout.base.secrets import HIDDEN, hide
 from flatout.base.words import Words
 from flatout.launch.interruption import Interruption, interruptible
 
@@ -26,11 +28,13 @@ def go_on_with(typed: Sequence[str], script: Sequence[str], place: Path) -> str:
         elif not word.startswith(f"{RESUME}="):
             kept.append(word)
     folder = os.path.relpath(place) if place.is_relative_to(Path.cwd()) else str(place)
-    return shlex.join(["flatout", "tune", RESUME, folder, *kept, *script])
+    return shlex.join(["flatout", "tune", RESUME, whole(folder), *hide([*kept, *script])])
 
 
 def unharmed(search: Callable[[], int], place: Path, again: str, words: Words, say: Callable[[str], None]) -> int:
     """The exit code of the search. Stopped, it says so in a sentence; everything that it started is gone by then."""
+    if HIDDEN in again:
+        again = words("tune-stopped.hidden", again=again, hidden=HIDDEN)
     try:
         with interruptible():
             return search()

@@ -73,7 +73,7 @@ def run_observed(
     run_id, place = folder.new_run(Path.cwd(), started)
     wanted = wanted or Wanted()
     job = place / "job.json"
-    records.write_bytes(job, records.encode(wanted.job(place, started)))
+    records.write_bytes(job, wire.job_text(wanted.job(place, started)))
     watcher = Watcher()
     # The wall clock is for dates and may be set meanwhile; what took how long is told by the other one.
     began = clock.monotonic()

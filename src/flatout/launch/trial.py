@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from _flatout_agent import wire
 from flatout.base import records
+from flatout.base.secrets import scrubbed, secrets_in
 from flatout.launch import environment, journals, last_watch
 from flatout.launch.trial_terminal import TrialInput
 from flatout.machine import host
@@ -41,11 +42,12 @@ class TrialChild:
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path, **job: Any) -> None:
         """`job`: what is wanted of the agent, as `wire.new_job` takes it."""
         self.folder = folder
+        self._secrets = secrets_in(command, environ)
         folder.mkdir(parents=True)
         started = time.time()
         path = folder / "job.json"
         wanted = wire.new_job(str(folder), started, **job)
-        records.write_bytes(path, records.encode(wanted))
+        records.write_bytes(path, wire.job_text(wanted))
         self._output: BinaryIO = (folder / "output.txt").open("wb")
         self._input = TrialInput()
         self.process = subprocess.Popen(
@@ -84,8 +86,14 @@ class TrialChild:
 
     def said(self) -> str:
         """The end of what it printed."""
-        self._output.flush()
-        return (self.folder / "output.txt").read_bytes()[-TAIL:].decode("utf-8", "replace")
+        return self.printed(TAIL)
+
+    def printed(self, most: int) -> str:
+        """Without the keys and passwords that it was started with: this is kept, and shown."""
+        with (self.folder / "output.txt").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * most))
+            text = file.read().decode("utf-8", "replace")
+        return scrubbed(text, self._secrets)[-most:]
 
     def ran_out_of_memory(self) -> bool:
         told = any(line.get("kind") == "oom" for line in self._journals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flatout.base.records import Missing
+from flatout.base.secrets import hide
 from flatout.launch.run import Finished
 from flatout.machine import cards
 from flatout.machine.deep_look import DeepLook
@@ -25,7 +26,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
     bottleneck = told.bottleneck if deep is None else with_roofline(told.bottleneck, deep.ceilings)
     return Summary(
         run_id=finished.run_id,
-        command=finished.command,
+        command=hide(finished.command),
         started=finished.started,
         wall_s=finished.wall_s,
         exit_code=128 + killed if killed else finished.returncode,
@@ -52,7 +53,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         losses=told.losses,
         gpus=compare(finished.gpus_before, machine.gpus, finished.gpus_during, told.device),
         host=finished.host,
-        out_of_memory=_with_way_out(told.out_of_memory, finished.command, told.loaders),
+        out_of_memory=_with_way_out(told.out_of_memory, hide(finished.command), told.loaders),
         device_mix=told.device_mix,
         knobs=knob_use.uses(finished.settings, finished.journals),
         deep=deep,

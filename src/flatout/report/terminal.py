@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TextIO
+from collections.abc import Iterable
+from typing import NoReturn, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from flatout.base.printable import printable
 
 __all__ = ["Console", "Group", "RenderableType", "Table", "Text", "bar", "cell_len", "console_on", "hanging", "picture", "show"]
 
 NARROW, WIDE = 60, 110
 
 
+class _Screen(Console):
+    """Shows what came from outside without the control characters in it, and lets whoever prints know that nobody reads."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text
+            if segment.control or text.isprintable() or text == "\n":
+                yield segment
+            else:
+                yield Segment(printable(text), segment.style)
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
+
+
 def console_on(stream: TextIO) -> Console:
     """Never wider than reads well; a stream that cannot take our characters gets the nearest it can."""
     width = None if stream.isatty() else WIDE
-    console = Console(file=stream, highlight=False, soft_wrap=False, width=width, no_color=bool(os.environ.get("NO_COLOR")))
+    console = _Screen(file=stream, highlight=False, soft_wrap=False, width=width, no_color=bool(os.environ.get("NO_COLOR")))
     if console.width > WIDE:
         console.width = WIDE
     return console

@@ -10,6 +10,7 @@ from typing import Any
 
 from flatout.base.errors import RecordError
 from flatout.base.records import convert, dump
+from flatout.base.secrets import hide
 from flatout.measure.one_batch import Look, Training
 from flatout.tune.model import Values
 
@@ -24,7 +25,7 @@ class Curves:
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self._path = folder / NAME
-        self._command = list(command)
+        self._command = hide(command)
         self._known: dict[str, Training] = {}
         with contextlib.suppress(OSError):
             for line in self._path.read_text("ascii", "replace").splitlines():

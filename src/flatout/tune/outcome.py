@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base.records import Missing, dump
+from flatout.base.secrets import hide
 from flatout.knobs import profile_file
 from flatout.knobs.profile import Fingerprint, Profile, Provenance
 from flatout.launch import target
@@ -28,7 +29,7 @@ def profile_of(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now
         knobs=dict(end.profile),
         arguments=dict(end.batch.arguments) if end.batch is not None and "batch_size" in end.profile else {},
         provenance=Provenance(
-            command=list(line[1:]),
+            command=hide(line[1:]),
             date=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now)),
             ratio=_rounded(end.speedup),
             low=_rounded(end.lower),

@@ -34,6 +34,7 @@ LONGEST_S = 600.0
 PATIENCE_S = 60.0  # beyond what its like took
 BUILDING = ("compile", "cudnn_benchmark")  # take as long as they like
 LEAVING_S = 10.0  # what a child that has told its losses may take to end
+MOST_LOGGED = 65536  # characters, of one child
 MOST_ENDINGS = 3  # children that come to their end within one segment
 
 
@@ -99,7 +100,7 @@ class Trials:
             if not child.went_on():
                 self._furthest = max(self._furthest, steps)
             with contextlib.suppress(OSError), self._log.open("ab") as log:
-                log.write((child.folder / "output.txt").read_bytes()[-65536:])
+                log.write(child.printed(MOST_LOGGED).encode("utf-8", "replace"))
             changed = self._protection.changed()
             if changed:
                 raise FlatoutError("tune-watched.changed", path=", ".join(map(str, changed)))

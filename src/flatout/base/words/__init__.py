@@ -8,6 +8,8 @@ import tomllib
 from functools import cache
 from importlib import resources
 
+from flatout.base.printable import printable
+
 LANGUAGES = ("en", "zh")
 
 
@@ -38,13 +40,15 @@ class Words:
         text = catalogue(self.language).get(key)
         if text is None:
             text = catalogue("en").get(key)
-        if text is None:
-            # A key without a sentence is our fault: still say what is known rather than fail.
-            return f"{key} {params}" if params else key
+        shown = {name: printable(value) if isinstance(value, str) else value for name, value in params.items()}
         try:
-            return text.format(**params) if params else text
-        except (KeyError, ValueError):  # nor is a figure that is missing a reason to end what somebody waits for
-            return f"{key} {params}"
+            if text is not None:
+                return text.format(**shown) if shown else text
+        except (LookupError, ValueError, TypeError, AttributeError):
+            pass  # a figure that is missing is no reason to end what somebody waits for
+        # A sentence that is missing is our fault; a key says nothing to whoever reads it: what is known is said instead.
+        known = ", ".join(printable(f"{name} {value}") for name, value in params.items())
+        return catalogue(self.language)["words.missing"].format(known=known or key.rpartition(".")[2].replace("-", " "))
 
     def has(self, key: str) -> bool:
         return key in catalogue(self.language)
