@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 from weakref import ref
 
-from _flatout_agent.apply.fetching import plain_values
+from _flatout_agent.apply.living import Living, Turns
 from _flatout_agent.apply.outputs import tensors_in
 from _flatout_agent.apply.parked import Parked
 from _flatout_agent.apply.stand_in import LiveSampler, Settings, build, restart, settings_of, shell
@@ -17,11 +17,13 @@ SEED_BITS = 0x7FFFFFFFFFFFFFFF
 
 
 class Control:
-    """What is wanted of one loader, and workers of ours that outlive an epoch."""
+    """What is wanted of one loader."""
 
-    def __init__(self, torch: Any, loader: Any, parked: Parked | None = None) -> None:
+    def __init__(self, torch: Any, loader: Any, parked: Parked | None = None, living: Living | None = None) -> None:
         self.torch = torch
         self._parked = parked or Parked()
+        self._living = living or Living(torch)
+        self.turns = Turns()
         self.loader: Callable[[], Any] = ref(loader)
         self.own = settings_of(loader)
         self.wanted: dict[str, Any] = {}
@@ -31,10 +33,6 @@ class Control:
         self.last = self.own  # the settings that the latest batches came by
         self.pinned = False  # a tensor of a batch was seen in pinned memory
         self.worker_pids: list[list[int]] = []  # of each epoch
-        self._kept: Any = None  # an iterator with persistent workers
-        self._kept_settings: Settings | None = None
-        self._kept_values: Any = None
-        self._kept_by: Callable[[], Any] = lambda: None
 
     def settings(self) -> Settings:
         if self.fault:
@@ -53,66 +51,43 @@ class Control:
         return shell(loader)
 
     def make(self, settings: Settings, rest: Any, seed: int, line: Line) -> tuple[Any, LiveSampler]:
-        """An iterator with these settings: the kept one where its workers know the dataset as it is now."""
+        """An iterator with these settings: one whose workers wait, where they know the dataset as it is now."""
         sampler = LiveSampler(rest)
         loader = self.loader()
         waiting = self._parked.take(loader, settings) if line.in_mid_epoch or self._parked.over_turns else None
         if waiting is not None:
             restart(self.torch, loader, waiting, settings._replace(persistent=True), sampler)
             return waiting, sampler
-        values = plain_values(loader.dataset) if settings.persistent else None
-        if self._can_reuse(settings, values):
-            self._kept_by = ref(line)
-            restart(self.torch, loader, self._kept, settings, sampler)
-            return self._kept, sampler
-        stays = bool(settings.workers) and (settings.persistent or self._parked.open)
-        iterator = build(self.torch, loader, settings._replace(persistent=stays), sampler, seed)
-        if settings.persistent:
-            if self._kept_by() is None:
-                self.close_kept()
-            self._kept, self._kept_settings, self._kept_values = iterator, settings, values
-            self._kept_by = ref(line)
+        if not settings.workers:
+            return build(self.torch, loader, settings, sampler, seed), sampler
+        iterator = self._living.start(loader, settings, sampler, seed, self.turns)
+        if self._parked.open:
+            iterator._persistent_workers = True
         return iterator, sampler
 
-    def _can_reuse(self, settings: Settings, values: Any) -> bool:
-        return (
-            self._kept is not None
-            and settings == self._kept_settings
-            and values == self._kept_values  # a script that sets `dataset.epoch` means the workers too
-            and self._kept_by() is None
-        )
-
-    def put_aside(self, iterator: Any, settings: Settings, line: Line) -> None:
+    def put_aside(self, iterator: Any, settings: Settings) -> None:
         """A line turns to other settings in mid-epoch, and may come back to these."""
-        if not self._parked.put(self.loader(), settings, iterator):
-            self.finished_with(iterator, line)
-        elif iterator is self._kept:
-            self._kept = None
+        loader = self.loader()
+        if loader is None or not self._parked.put(loader, settings, iterator):
+            self.finished_with(iterator)
 
-    def ended(self, iterator: Any, settings: Settings, line: Line) -> None:
+    def ended(self, iterator: Any, settings: Settings) -> None:
         """An epoch is over, or the script has left it."""
-        if self._parked.over_turns and iterator is not self._kept:
-            self.put_aside(iterator, settings, line)
+        if self.settings() == settings and settings.workers and self._living.keep(iterator):
+            return
+        if self._parked.over_turns:
+            self.put_aside(iterator, settings)
         else:
-            self.finished_with(iterator, line)
+            self.finished_with(iterator)
 
-    def finished_with(self, iterator: Any, line: Line) -> None:
-        """A line needs this iterator no more."""
-        if iterator is self._kept:
-            self._kept_by = lambda: None
-            if self.settings() != self._kept_settings:
-                self.close_kept()
-        elif hasattr(iterator, "_shutdown_workers"):
+    def finished_with(self, iterator: Any) -> None:
+        """Nobody needs this iterator any more."""
+        if hasattr(iterator, "_shutdown_workers"):
             iterator._shutdown_workers()
 
-    def close_kept(self) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept._shutdown_workers()
-
     def let_go(self) -> None:
-        if self._kept_by() is None:
-            self.close_kept()
+        loader = self.loader()
+        self._living.close_of(None if loader is None else loader.dataset)
 
 
 class Line:
@@ -180,7 +155,7 @@ class Line:
         """The script dropped its iterator, in mid-epoch or at its end."""
         try:
             if self._current is not None:
-                self.control.ended(self._current, self._settings, self)
+                self.control.ended(self._current, self._settings)
                 self._current = None
         except Exception as error:
             fault("handover.abandoned", error)
@@ -203,7 +178,7 @@ class Line:
     def _retire(self) -> None:
         if self._current is not None:
             current, self._current, self._sampler = self._current, None, None
-            self.control.put_aside(current, self._settings, self)
+            self.control.put_aside(current, self._settings)
 
     def _turn_to(self, settings: Settings) -> None:
         iterator = self._visible()
@@ -256,7 +231,7 @@ class Line:
         current = self._current
         self._serve_here(rest)
         try:
-            self.control.finished_with(current, self)
+            self.control.finished_with(current)
         except Exception as second:
             fault("handover.shutdown", second)
         return original(iterator if self._current is None else self._current)

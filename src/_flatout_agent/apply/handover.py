@@ -13,6 +13,7 @@ from weakref import ref
 from _flatout_agent.apply.ahead import Ahead
 from _flatout_agent.apply.control import Control, Line
 from _flatout_agent.apply.fetching import Fetching
+from _flatout_agent.apply.living import Living
 from _flatout_agent.apply.moving import Mover
 from _flatout_agent.apply.parked import Parked
 from _flatout_agent.apply.queued import queued
@@ -31,6 +32,7 @@ class Handover:
         self._lines: dict[int, Line] = {}
         self._fetching: dict[int, tuple[Any, Fetching]] = {}
         self._parked = Parked()
+        self._living = Living(torch)
         self._watching = False
         self._ahead: Ahead | None = None
         self.busy = False  # while it is False the hooks need not call at all
@@ -100,7 +102,7 @@ class Handover:
         if found is None or found.loader() is not loader:
             # An epoch may still run by the one that was released: what is wanted now is wanted of it.
             running = (line.control for line in self._lines.values() if line.control.loader() is loader)
-            found = self._controls[id(loader)] = next(running, None) or Control(self._torch, loader, self._parked)
+            found = self._controls[id(loader)] = next(running, None) or Control(self._torch, loader, self._parked, self._living)
         self.busy = True
         return found
 

@@ -252,7 +252,6 @@ def carrying(torch: Any, loader: Any, make: Callable[[], Any], start_method: str
         iterator = make()
     finally:
         loader.collate_fn = collate
-    iterator._collate_fn = collate  # the workers have ours by now
     # The thread that receives holds the queue for as long as it runs: also where a collection takes iterator and all at once.
     iterator._worker_result_queue._flatout_arena = arena
     return iterator

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any, Iterator, NamedTuple
 from weakref import WeakSet
 
+from _flatout_agent.apply.in_worker import Begin, Birth, Collating, will_be_born
 from _flatout_agent.apply.limits import start_method
 from _flatout_agent.apply.parcels import carrying
 from _flatout_agent.guard import fault
@@ -84,8 +85,9 @@ class StandIn:
         self.generator = torch.Generator()
 
 
-def build(torch: Any, loader: Any, settings: Settings, sampler: LiveSampler, seed: int) -> Any:
-    """An iterator of torch's own kind. It takes indices only once all its workers have started."""
+def build(torch: Any, loader: Any, settings: Settings, sampler: LiveSampler, seed: int, birth: Birth | None = None) -> Any:
+    """An iterator of torch's own kind. It takes indices only once all its workers have started. `birth`: what these know of
+    themselves, if they may outlive an epoch."""
     from torch.utils.data import dataloader
     from torch.utils.data._utils import signal_handling
 
@@ -99,7 +101,14 @@ def build(torch: Any, loader: Any, settings: Settings, sampler: LiveSampler, see
         _base_seed = property(lambda self: seed, lambda self, drawn: None)
 
     SeededIterator.__name__ = SeededIterator.__qualname__ = dataloader._MultiProcessingDataLoaderIter.__name__
-    iterator = carrying(torch, stand_in, lambda: SeededIterator(stand_in), start_method(loader))
+    if birth is not None and birth.checksum is not None:
+        stand_in.collate_fn = Collating(stand_in.collate_fn)
+        will_be_born(birth)
+    try:
+        iterator = carrying(torch, stand_in, lambda: SeededIterator(stand_in), start_method(loader))
+    finally:
+        will_be_born(None)
+    iterator._collate_fn = loader.collate_fn  # the workers have ours by now
     # Torch's signal handler raises wherever the main thread is when a worker dies. Of ours it must not know: `next` finds
     # out within seconds, and there the script can be spared.
     signal_handling._remove_worker_pids(id(iterator))
@@ -131,10 +140,16 @@ def _end_all() -> None:
             fault("stand_in.end", error)
 
 
-def restart(torch: Any, loader: Any, iterator: Any, settings: Settings, sampler: LiveSampler) -> None:
-    """A new epoch for workers that are alive."""
+def restart(torch: Any, loader: Any, iterator: Any, settings: Settings, sampler: LiveSampler, seed: int | None = None) -> None:
+    """A new epoch for workers that are alive; with a seed they begin it as fresh ones would."""
+    iterator._dataset, iterator._collate_fn = loader.dataset, loader.collate_fn
+    iterator._worker_init_fn = loader.worker_init_fn
     iterator._index_sampler = sampler
-    iterator._reset(StandIn(torch, loader, settings, sampler))
+    iterator._shared_seed = None if seed is None else Begin(seed)
+    try:
+        iterator._reset(StandIn(torch, loader, settings, sampler))
+    finally:
+        iterator._shared_seed = None
 
 
 def shell(loader: Any) -> Any:

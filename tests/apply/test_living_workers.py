@@ -1,0 +1,409 @@
+"""Workers that live over the turn of the epoch: never another bit than with fresh ones, whatever a dataset does."""
+
+import collections
+import functools
+import gc
+import itertools
+import multiprocessing
+import os
+import random
+import tempfile
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
+
+from stage import Training, seed, staged
+from torch.utils.data import Dataset, DistributedSampler, TensorDataset
+
+from _flatout_agent.apply import limits
+
+SIZE, BATCH, EPOCHS = 8, 2, 3
+KEPT, FRESH = "kept", "fresh"
+FOLDER = os.getcwd()
+
+
+@pytest.fixture(autouse=True)
+def _room(monkeypatch):
+    monkeypatch.setattr(limits, "processors", lambda: 8)
+    gc.collect()
+    yield
+    forget()
+    gc.collect()
+
+
+class Plain(Dataset):
+    """A number for each index; what subclasses add is the trap."""
+
+    def __init__(self):
+        self.x = torch.arange(float(SIZE))
+
+    def __len__(self):
+        return SIZE
+
+    def __getitem__(self, index):
+        return self.x[index] + self.more(index)
+
+    def more(self, index):
+        return 0.0
+
+
+def dataset_with(more, **attributes):
+    kind = type("Planted", (Plain,), {"more": more})
+    made = kind()
+    for name, value in attributes.items():
+        setattr(made, name, value)
+    return made
+
+
+# --- what may live ----------------------------------------------------------------------------------------------------
+
+
+def draws(self, index):
+    return torch.rand(()).item() + random.random() + numpy.random.rand() + torch.randn(()).item() + random.gauss(0, 1)
+
+
+def seeds_told(self, index):
+    info = torch.utils.data.get_worker_info()
+    return (info.seed + info.id + torch.initial_seed()) % 65521
+
+
+def in_shared_memory(self, index):
+    return self.epoch.value * 10.0 + float(self.table[0])
+
+
+# --- what a fresh worker would not know ---------------------------------------------------------------------------------
+
+
+def counts(self, index):
+    self.count = vars(self).get("count", 0) + 1
+    return self.count
+
+
+class ClassCount(Plain):
+    count = 0
+
+    def more(self, index):
+        ClassCount.count += 1
+        return ClassCount.count
+
+
+GLOBAL = {"count": 0}
+LEVEL = 1.0
+
+
+def counts_globally(self, index):
+    GLOBAL["count"] += 1
+    return GLOBAL["count"]
+
+
+def reads_a_global(self, index):
+    return LEVEL
+
+
+@functools.cache
+def remembered(index):
+    return torch.rand(()).item()
+
+
+def by_a_cache(self, index):
+    return remembered(index)
+
+
+def default_counts(self, index, seen=[]):  # noqa: B006
+    seen.append(index)
+    return len(seen)
+
+
+def closure_counts():
+    count = 0
+
+    def more(self, index):
+        nonlocal count
+        count += 1
+        return count
+
+    return more
+
+
+def function_counts(self, index):
+    function_counts.calls = getattr(function_counts, "calls", 0) + 1
+    return function_counts.calls
+
+
+def of_own_torch_generator(self, index):
+    return torch.rand((), generator=self.own).item()
+
+
+def of_own_numpy_generator(self, index):
+    return self.own.random()
+
+
+def of_own_legacy_generator(self, index):
+    return self.own.rand()
+
+
+def of_own_random(self, index):
+    return self.own.random()
+
+
+def next_of(self, index):
+    return next(self.own)
+
+
+def grows(self, index):
+    self.own.append(index)
+    return len(self.own)
+
+
+def lazily_opened(self, index):
+    if self.own is None:
+        self.own = iter(range(100))
+    return next(self.own)
+
+
+def in_place(self, index):
+    self.own += 1
+    return float(self.own.sum())
+
+
+def by_slots(self, index):
+    self.own.count += 1
+    return self.own.count
+
+
+class Slots:
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+
+def by_environment(self, index):
+    return float(os.environ.get("PLANTED", "0"))
+
+
+def by_default_dtype(self, index):
+    return float(torch.tensor(0.1).double())
+
+
+def by_folder(self, index):
+    return float(len(os.getcwd()))
+
+
+def by_attribute(self, index):
+    return float(self.epoch)
+
+
+def by_transform(self, index):
+    return float(self.transform(index))
+
+
+def by_array(self, index):
+    return float(self.own[index % len(self.own)])
+
+
+def starts_a_thread(self, index):
+    GLOBAL_THREADS.append(1)
+    if len(GLOBAL_THREADS) == 1:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return float(threading.active_count() > 2)
+
+
+GLOBAL_THREADS = []
+
+
+def set_global(training, epoch):
+    global LEVEL
+    LEVEL = 10.0 * epoch
+
+
+def sets(name, value):
+    def between(training, epoch):
+        setattr(training.loader.dataset, name, value(epoch))
+
+    return between
+
+
+def writes(training, epoch):
+    training.loader.dataset.own[1] = epoch
+
+
+def writes_unseen(training, epoch):
+    training.loader.dataset.own.numpy()[1] = epoch  # torch does not count this one
+
+
+def writes_shared(training, epoch):
+    training.loader.dataset.epoch.value = epoch
+    training.loader.dataset.table[0] = epoch
+
+
+def environment(training, epoch):
+    os.environ["PLANTED"] = str(epoch)
+
+
+def default_dtype(training, epoch):
+    torch.set_default_dtype(torch.float64 if epoch % 2 else torch.float32)
+
+
+def other_folder(training, epoch):
+    os.chdir("/" if epoch % 2 else "/tmp")
+
+
+def initialises(worker):
+    numpy.random.seed(torch.initial_seed() % 2**32 + worker)
+
+
+def initialises_the_dataset(worker):
+    dataset = torch.utils.data.get_worker_info().dataset
+    dataset.own = vars(dataset).get("own", 0) + 1
+
+
+def collates_with_a_count(samples):
+    GLOBAL["count"] += 1
+    return torch.tensor(samples) + GLOBAL["count"]
+
+
+def nothing(training, epoch):
+    pass
+
+
+def mapped_file():
+    number, path = tempfile.mkstemp()
+    os.close(number)
+    mapped = numpy.memmap(path, dtype="float32", mode="w+", shape=(4,))
+    os.unlink(path)
+    return mapped
+
+
+PLANTED = {
+    # name: (dataset, what happens between two epochs, loader settings, what becomes of the workers)
+    "nothing": (Plain, nothing, {}, KEPT),
+    "tensor dataset": (lambda: TensorDataset(torch.arange(SIZE)), nothing, {}, KEPT),
+    "draws": (lambda: dataset_with(draws), nothing, {}, KEPT),
+    "seeds told": (lambda: dataset_with(seeds_told), nothing, {}, KEPT),
+    "shared memory": (
+        lambda: dataset_with(in_shared_memory, epoch=multiprocessing.Value("i", 0), table=torch.zeros(2).share_memory_()),
+        writes_shared,
+        {},
+        KEPT,
+    ),
+    "mapped file": (lambda: dataset_with(by_array, own=mapped_file()), writes, {}, KEPT),
+    "init that seeds": (lambda: dataset_with(draws), nothing, {"worker_init_fn": initialises}, KEPT),
+    "own generator of the loader": (lambda: dataset_with(draws), nothing, {"generator": True}, KEPT),
+    "batch sampler": (lambda: dataset_with(draws), nothing, {"batch_sampler": True}, KEPT),
+    "not batched": (lambda: dataset_with(draws), nothing, {"batch_size": None, "shuffle": False}, KEPT),
+    "distributed": (lambda: dataset_with(draws), "set_epoch", {"distributed": True}, KEPT),
+    "counter": (lambda: dataset_with(counts), nothing, {}, FRESH),
+    "counter of the class": (ClassCount, nothing, {}, FRESH),
+    "counter in a global": (lambda: dataset_with(counts_globally), nothing, {}, FRESH),
+    "counter in a default": (lambda: dataset_with(default_counts), nothing, {}, FRESH),
+    "counter in a closure": (lambda: dataset_with(closure_counts()), nothing, {}, FRESH),
+    "counter on a function": (lambda: dataset_with(function_counts), nothing, {}, FRESH),
+    "counter in slots": (lambda: dataset_with(by_slots, own=Slots()), nothing, {}, FRESH),
+    "cache": (lambda: dataset_with(by_a_cache), nothing, {}, FRESH),
+    "torch generator": (lambda: dataset_with(of_own_torch_generator, own=torch.Generator().manual_seed(3)), nothing, {}, FRESH),
+    "numpy generator": (lambda: dataset_with(of_own_numpy_generator, own=numpy.random.default_rng(3)), nothing, {}, FRESH),
+    "numpy state": (lambda: dataset_with(of_own_legacy_generator, own=numpy.random.RandomState(3)), nothing, {}, FRESH),
+    "random": (lambda: dataset_with(of_own_random, own=random.Random(3)), nothing, {}, FRESH),
+    "count": (lambda: dataset_with(next_of, own=itertools.count()), nothing, {}, FRESH),
+    "cycle": (lambda: dataset_with(next_of, own=itertools.cycle([1.0, 2.0, 3.0])), nothing, {}, FRESH),
+    "list that grows": (lambda: dataset_with(grows, own=[]), nothing, {}, FRESH),
+    "deque that turns": (lambda: dataset_with(grows, own=collections.deque(maxlen=3)), nothing, {}, FRESH),
+    "opened at need": (lambda: dataset_with(lazily_opened, own=None), nothing, {}, FRESH),
+    "array in place": (lambda: dataset_with(in_place, own=numpy.zeros(3)), nothing, {}, FRESH),
+    "tensor in place": (lambda: dataset_with(in_place, own=torch.zeros(3)), nothing, {}, FRESH),
+    "thread": (lambda: dataset_with(starts_a_thread), nothing, {}, FRESH),
+    "global set by the script": (lambda: dataset_with(reads_a_global), set_global, {}, FRESH),
+    "epoch set by the script": (lambda: dataset_with(by_attribute, epoch=0), sets("epoch", lambda epoch: epoch), {}, FRESH),
+    "transform set by the script": (
+        lambda: dataset_with(by_transform, transform=float),
+        sets("transform", lambda epoch: functools.partial(pow, epoch)),
+        {},
+        FRESH,
+    ),
+    "array written by the script": (lambda: dataset_with(by_array, own=numpy.zeros(3)), writes, {}, FRESH),
+    "tensor written by the script": (lambda: dataset_with(by_array, own=torch.zeros(3)), writes_unseen, {}, FRESH),
+    "environment": (lambda: dataset_with(by_environment), environment, {}, FRESH),
+    "default dtype": (lambda: dataset_with(by_default_dtype), default_dtype, {}, FRESH),
+    "folder": (lambda: dataset_with(by_folder), other_folder, {}, FRESH),
+    "init that counts": (
+        lambda: dataset_with(lambda self, index: vars(self).get("own", 0)),
+        nothing,
+        {"worker_init_fn": initialises_the_dataset},
+        FRESH,
+    ),
+    "collation that counts": (Plain, nothing, {"collate_fn": collates_with_a_count}, FRESH),
+}
+
+
+def forget():
+    """Each arm begins as the first."""
+    global LEVEL
+    os.chdir(FOLDER)
+    LEVEL = 1.0
+    GLOBAL["count"] = ClassCount.count = 0
+    GLOBAL_THREADS.clear()
+    remembered.cache_clear()
+    vars(function_counts).pop("calls", None)
+    default_counts.__defaults__[0].clear()
+    os.environ.pop("PLANTED", None)
+    torch.set_default_dtype(torch.float32)
+
+
+def training_with(make, settings, workers):
+    forget()
+    seed(0)
+    settings = dict(settings)
+    dataset = make()
+    if settings.get("generator"):
+        settings["generator"] = torch.Generator().manual_seed(5)
+    if settings.pop("batch_sampler", None):
+        sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(dataset), 3, drop_last=False)
+        settings.update(batch_sampler=sampler, batch_size=1, shuffle=None)
+    if settings.pop("distributed", None):
+        settings.update(sampler=DistributedSampler(dataset, num_replicas=1, rank=0), shuffle=None)
+    return Training(dataset=dataset, **{"batch_size": BATCH, "num_workers": workers, **settings})
+
+
+def epochs_of(training, between):
+    batches = []
+    for epoch in range(EPOCHS):
+        if between == "set_epoch":
+            training.loader.sampler.set_epoch(epoch)
+        elif epoch:
+            between(training, epoch)
+        batches.append([batch[0] if isinstance(batch, list) else batch for batch in training.loader])
+    return batches, (torch.rand(1).item(), random.random(), numpy.random.rand())
+
+
+def fresh_and_living(name, workers=2):
+    """The epochs' batches with torch's own fresh workers, with ours, and what became of ours."""
+    make, between, settings, _ = PLANTED[name]
+    plain = epochs_of(training_with(make, settings, workers), between)
+    training = training_with(make, settings, 0)
+    with staged(training) as stage:
+        assert stage.board.set({"workers": workers})["workers"].status == "applied"
+        ours = epochs_of(training, between)
+        turns = stage.scene.handover.control(training.loader).turns
+        proof = stage.board.proofs()["workers"]
+    assert proof.status == "applied", proof
+    return plain, ours, turns
+
+
+def same(first, second):
+    (batches, draws), (others, other_draws) = first, second
+    return draws == other_draws and all(
+        len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        for one, other in zip(batches, others, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_never_another_bit(name):
+    plain, ours, turns = fresh_and_living(name, workers=2 if PLANTED[name][3] == KEPT else 1)
+    assert same(plain, ours)
+    turned = EPOCHS - 1
+    assert (turns.kept, turns.fresh) == ((turned, 0) if PLANTED[name][3] == KEPT else (0, turned)), turns.why
