@@ -14,6 +14,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from flatout.launch import overlay
+from flatout.launch.overlay import Overlay
+
 # A machine that others use as well stops for a quarter of a second now and then: that is no fault of what is tested.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
@@ -133,3 +136,26 @@ def _leaves_no_trace():
     assert sys.path == path, "a test changed sys.path"
     left = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
     assert not left, "a test left a thread running"
+
+
+@pytest.fixture(params=["as it is", "user namespace"])
+def overlay_for(request, monkeypatch, tmp_path):
+    """Makes an overlay of everything for a home; skips where the system refuses it."""
+    if request.param == "user namespace":
+        if os.geteuid() != 0:
+            pytest.skip("that is how it is already")
+        all_of_them = overlay._ladder
+        monkeypatch.setattr(overlay, "_ladder", lambda *words: (names for names in all_of_them(*words) if "user" in names))
+    opened = []
+
+    def make(home, allow_network=False, **environ):
+        told = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": "", **environ}
+        monkeypatch.chdir(home)
+        opened.append(Overlay([sys.executable], [Path(home)], told, allow_network))
+        if not opened[-1].__enter__().ready:
+            pytest.skip("no overlays here")
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.__exit__()

@@ -52,6 +52,7 @@ COMMANDS = {
         "--gpu-memory-fraction",
         "--resume",
         "--dry-run",
+        "--allow-network",
         "--no-sandbox",
         "--no-parity",
         "--config",

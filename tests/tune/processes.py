@@ -36,3 +36,18 @@ def wait_until(what, seconds=20):
     while not what():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.02)
+
+
+def marked(mark):
+    """pid -> command line of the living processes that have this word in theirs."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes()
+                state = (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if mark.encode() in words and state != "Z":
+                found[int(folder.name)] = words
+    return found

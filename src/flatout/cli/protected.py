@@ -11,17 +11,20 @@ from typing import Any
 from flatout.base.words import Words
 from flatout.launch import protection
 from flatout.launch.protection import Kind, Protection, Trying, Unprotected
-from flatout.launch.sandbox import folders_of
+from flatout.launch.written import folders_of
 
 
 def protection_for(line: Sequence[str], asked: Mapping[str, Any]) -> AbstractContextManager[Protection]:
     if asked["no_sandbox"]:
         return Unprotected()
-    return protection.choose(Trying(line=list(line), folders=folders_of(line[1:], Path.cwd())), os.environ)
+    folders, network = folders_of(line[1:], Path.cwd()), bool(asked["allow_network"])
+    return protection.choose(Trying(line=list(line), folders=folders, environ=dict(os.environ), allow_network=network))
 
 
-def sentences(held: Protection, words: Words) -> list[str]:
+def sentences(held: Protection, words: Words, allow_network: bool) -> list[str]:
     """How trials are held here; and what is not."""
     if held.kind == Kind.NONE:
         return []
-    return [words(f"tune-held.{held.kind}"), *(words(f"tune-gap.{code}") for code in held.gaps)]
+    network = [words("tune-held.network" if allow_network else "tune-held.no-network")]
+    has_say = held.kind == Kind.OVERLAY and "network" not in held.gaps
+    return [words(f"tune-held.{held.kind}"), *(network if has_say else []), *(words(f"tune-gap.{code}") for code in held.gaps)]

@@ -50,6 +50,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @option("--gpu-memory-fraction", type=float, metavar="SHARE", help="gpu-memory-fraction")
 @option("--resume", metavar="FOLDER", help="tune-resume")
 @option("--dry-run", is_flag=True, help="tune-dry-run")
+@option("--allow-network", is_flag=True, help="tune-allow-network")
 @option("--no-sandbox", is_flag=True, help="tune-no-sandbox")
 @option("--no-parity", is_flag=True, help="tune-no-parity")
 @option("--json", "as_json", is_flag=True, help="json")
@@ -183,7 +184,7 @@ def _under_protection(line: list[str], place: Path, limits: dict[str, Any], aske
 
     sweep()
     with protected.protection_for(line, asked) as protection:
-        for sentence in protected.sentences(protection, screen.words):
+        for sentence in protected.sentences(protection, screen.words, asked["allow_network"]):
             screen.say(sentence)
         if asked["batch_wanted"] is not None and not asked["resume"]:
             batch_flags.look_for_arguments(asked["batch_wanted"], line, protection, os.environ, asked["task"])
@@ -229,6 +230,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
             screen.say(screen.words("tune.resumed", count=session.resumed))
         end = session.run(trials, screen.watch)
     trials.stop()
+    if trials.limit is not None:
+        screen.say(screen.words(f"tune-nothing.{trials.limit[0]}", **trials.limit[1]))
     screen.had_no_turn(end.decisions)
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:

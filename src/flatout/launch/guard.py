@@ -65,6 +65,12 @@ class Guard:
             return None
         return os.fsdecode(told[-2]) if len(told) > 1 else None
 
+    def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
+        return None
+
+    def overfull(self) -> Path | None:
+        return None
+
 
 def can_be_guarded(line: Sequence[str]) -> bool:
     """Only Python can be: not a shell script, nor a launcher that is none, nor an interpreter that is told to be deaf."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
-from flatout.launch import own_argument, target
+from flatout.launch import own_argument, protection, target
 from flatout.launch.own_argument import BATCH, RATE, Argument, Searched
+from flatout.launch.protection import Kind, Trying
 from flatout.launch.settings import FLAG, PROFILE, Asked, Settings
+from flatout.launch.written import folders_of
 
 FLAG_NAME = "--batch-size"
 
@@ -25,7 +29,7 @@ def put_on(line: Sequence[str], settings: Settings, asked: Asked, environ: Mappi
 
 def _by_flag(line: Sequence[str], settings: Settings, wanted: str, asked: Asked, environ: Mapping[str, str]) -> list[str]:
     # Without its source nobody knows whether the script takes `--help` for what it means.
-    ask_help = (lambda: own_argument.help_text(line, environ)) if target.script_file(line[1:]) is not None else None
+    ask_help = (lambda: _help_text(line, environ)) if target.script_file(line[1:]) is not None else None
     found = own_argument.find(Searched(words=list(line[1:]), names=BATCH, ask_help=ask_help))
     if isinstance(found, Missing) and settings.profile is not None and settings.profile.arguments:
         found = _argument(line, next(iter(settings.profile.arguments)))
@@ -35,6 +39,15 @@ def _by_flag(line: Sequence[str], settings: Settings, wanted: str, asked: Asked,
         return list(line)
     settings.arguments = {found.flag: wanted}
     return own_argument.put(line, found, wanted)
+
+
+def _help_text(line: Sequence[str], environ: Mapping[str, str]) -> str:
+    """A script that takes no `--help` begins to train: only where it can overwrite nothing."""
+    trying = Trying(line=list(line), folders=folders_of(line[1:], Path.cwd()), environ=dict(environ))
+    with contextlib.suppress(UsageError), protection.choose(trying) as held:
+        if held.kind in (Kind.OVERLAY, Kind.LANDLOCK):
+            return own_argument.help_text(held.wrap(line), {**environ, **held.environ})
+    return ""
 
 
 def _by_profile(line: Sequence[str], settings: Settings) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 from flatout.base.errors import UsageError
 from flatout.base.records import Struct
 from flatout.launch.guard import Guard, can_be_guarded
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.overlay import Overlay
 
 VARIABLE = "FLATOUT_TRIALS"  # names the kind that is wanted, instead of the strongest that can be had
 
@@ -32,6 +32,7 @@ class Trying(Struct, frozen=True, kw_only=True):
 
     line: list[str]  # the interpreter and the script's words
     folders: list[Path]  # what it may write to, as far as its words tell
+    environ: Mapping[str, str]
     allow_network: bool = False
 
 
@@ -76,6 +77,13 @@ class Protection(Protocol):
     def refused(self) -> str | None:
         """What a trial was kept from changing, the last one."""
 
+    def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
+        """Code and details (`tune-nothing.<code>`) where the last words of a trial tell of something that this protection
+        cannot do, so that the script is not to blame."""
+
+    def overfull(self) -> Path | None:
+        """The largest file that the trial at work wrote, once all of them leave too little room."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
@@ -112,18 +120,24 @@ class Unprotected:
     def refused(self) -> str | None:
         return None
 
+    def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
+        return None
+
+    def overfull(self) -> Path | None:
+        return None
+
 
 # Tried in this order. None: not for this command, or not on this system.
 KINDS: dict[Kind, Callable[[Trying], Protection | None]] = {
-    Kind.OVERLAY: lambda trying: Sandbox(trying.folders),
+    Kind.OVERLAY: lambda trying: Overlay(trying.line, trying.folders, trying.environ, trying.allow_network),
     Kind.GUARD: lambda trying: Guard(trying.folders) if can_be_guarded(trying.line) else None,
 }
 
 
 @contextlib.contextmanager
-def choose(trying: Trying, environ: Mapping[str, str]) -> Iterator[Protection]:
+def choose(trying: Trying) -> Iterator[Protection]:
     """The strongest protection that can be had here, entered."""
-    wanted = _wanted(environ)
+    wanted = _wanted(trying.environ)
     for kind, make in KINDS.items():
         protection = make(trying) if wanted in (None, kind) else None
         if protection is None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import getpass
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -29,6 +27,7 @@ LOCK = "held"
 YOUNG_S = 60.0
 LEAST_ROOM = 65536  # bytes: an answer of a trial is far smaller
 SHARED_MEMORY = "/dev/shm"
+LASTING = "/var/tmp"  # on a disk where the usual place is memory
 LONGEST_TEMPORARY = 50  # characters: the names of sockets in it may have 108
 
 
@@ -59,15 +58,13 @@ def check_room(path: Path) -> None:
 def temporary_inside(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """For children that are killed, and leave what they put into the temporary folder: one that goes with ours.
 
-    Not where the user named one, which may hold more than litter. What compilers keep stays where it is looked for next time.
+    Not where the user named one, which may hold more than litter.
     """
     inside = place / "t"
     if any(name in environ for name in ("TMPDIR", "TEMP", "TMP")) or len(str(inside)) > LONGEST_TEMPORARY:
         return {}
     inside.mkdir()
-    user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())  # as torch does
-    kept = environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")
-    return {"TMPDIR": str(inside), "TORCHINDUCTOR_CACHE_DIR": kept}
+    return {"TMPDIR": str(inside)}
 
 
 def outside(folders: Iterable[Path]) -> str | None:
@@ -77,9 +74,14 @@ def outside(folders: Iterable[Path]) -> str | None:
     return SHARED_MEMORY if covered else None
 
 
+def scratch_places() -> list[str]:
+    """Where large folders of ours may lie, the usual place first."""
+    return [place for place in dict.fromkeys((tempfile.gettempdir(), LASTING)) if os.path.isdir(place)]
+
+
 def sweep() -> None:
     """Remove what a front left that was killed together with its keeper: folders of ours that nobody holds."""
-    for place in dict.fromkeys((tempfile.gettempdir(), SHARED_MEMORY)):
+    for place in (*scratch_places(), SHARED_MEMORY):
         for path in Path(place).glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
                 if _is_ours(path) and not _held(path / LOCK):

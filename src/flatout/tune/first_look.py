@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from flatout.launch.protection import Protection
 from flatout.launch.trial import TrialChild
 
 OUT_OF_MEMORY = "out-of-memory"
@@ -19,15 +20,17 @@ class NothingToTry(NamedTuple):
     details: dict[str, str | int] = {}  # noqa: RUF012 (never changed)
 
 
-def reason(child: TrialChild, ended: str, ready: Mapping[str, Any], refused: str | None = None) -> NothingToTry:
-    """`refused`: what it was kept from changing, if anything."""
+def reason(child: TrialChild, ended: str, ready: Mapping[str, Any], held: Protection) -> NothingToTry:
+    """`held`: what the script was held by may be to blame."""
     if "refused" in ready:
         return NothingToTry(str(ready["refused"]), {"backwards": int(ready.get("backwards", 0))})
     code = child.process.returncode
     if ended == "hang" or code is None:
         return NothingToTry("waits")
-    if refused is not None and code != 0:
+    if code != 0 and (refused := held.refused()) is not None:
         return NothingToTry("refused", {"path": refused})
+    if code != 0 and (limit := held.limit_met(child.said())) is not None:
+        return NothingToTry(*limit)
     words = last_words(child.said())
     if code < 0:
         return NothingToTry("killed", {"signal": _name(-code), "said": words})

@@ -14,8 +14,9 @@ from flatout.base.errors import FlatoutError
 from flatout.base.records import dump, replace
 from flatout.knobs import catalogue
 from flatout.knobs.model import Switch
+from flatout.launch.compiled import caches
 from flatout.launch.keeper import Keeper
-from flatout.launch.protection import Protection
+from flatout.launch.protection import Kind, Protection
 from flatout.launch.scratch import Scratch, check_room, temporary_inside
 from flatout.launch.trial import TrialChild, mark_of
 from flatout.measure.one_batch import Training
@@ -29,6 +30,7 @@ from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
 
 POLL_S = 0.01
+ROOM_S = 0.25  # between two looks at the room
 IDLE_S = 45.0  # without any processor time in between: it hangs
 LONGEST_S = 600.0
 PATIENCE_S = 60.0  # beyond what its like took
@@ -59,7 +61,8 @@ class Trials:
         self._scratch = Scratch(protection.shared_place)
         self._place = self._scratch.path
         protection.share(self._place)
-        self._environ = {**environ, **temporary_inside(self._place, environ), **protection.environ}
+        temporary = {} if protection.kind == Kind.OVERLAY else temporary_inside(self._place, environ)
+        self._environ = {**environ, **temporary, **caches(environ), **protection.environ}
         self._keeper = Keeper(mark_of(self._place), [self._place, *protection.above])
         self._child: TrialChild | None = None
         self._early: Values = {}
@@ -77,6 +80,7 @@ class Trials:
         self.at_size: Callable[[BatchLine, int], list[str]] | None = None  # … where that stands in a file that it reads
         self._plain_per_step: float | None = None  # samples
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
+        self.limit: tuple[str, dict[str, str | int]] | None = None  # of what holds the trials, which a child that died met
         self.said = ""  # the end of what a child printed that died
         self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
 
@@ -119,7 +123,7 @@ class Trials:
         ended = self._wait(child, child.ready)
         self.ready = child.ready() or {}
         if not self.ready or "refused" in self.ready:
-            self.nothing = reason(child, ended, self.ready, self._protection.refused())
+            self.nothing = reason(child, ended, self.ready, self._protection)
             self._died(child)
             self.ready = {}
         self.start_s = self._clock.monotonic() - began
@@ -198,8 +202,16 @@ class Trials:
     def _died(self, child: TrialChild) -> None:
         self.said = child.said()
         self.stop()
+        self.limit = self._protection.limit_met(self.said) or self.limit
         for path in (self._place, *self._protection.above):
             check_room(path)
+
+    def _check_room(self) -> None:
+        """Copies of what is opened for writing must not fill the disk."""
+        path = self._protection.overfull()
+        if path is not None:
+            self.stop()
+            raise FlatoutError("tune-held.overfull", path=path)
 
     def _too_soon(self, child: TrialChild, segment: Segment) -> bool:
         """Other children got much further than to where this one says that the training is over: it left in the middle."""
@@ -297,7 +309,7 @@ class Trials:
 
     def _wait(self, child: TrialChild, done: Any, longest_s: float = LONGEST_S) -> str:
         """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more, or too long."""
-        began = worked = self._clock.monotonic()
+        began = worked = looked = self._clock.monotonic()
         if self.cards is not None:
             self.cards.begin(began)
         busy = 0.0
@@ -307,6 +319,9 @@ class Trials:
             now = self._clock.monotonic()
             if self.cards is not None:
                 self.cards.sample(now)
+            if now - looked > ROOM_S:
+                looked = now
+                self._check_room()
             if now - worked > 5.0:
                 used = child.busy_s()
                 if used - busy > 0.2:

@@ -1,0 +1,30 @@
+"""Where compilers keep what they built: a folder of ours that lives over trials and later runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+# Variable -> folder. A variable that the user has set counts more.
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CUDA_CACHE_PATH": "cuda"}
+
+
+def user_cache(environ: Mapping[str, str]) -> Path:
+    named = environ.get("XDG_CACHE_HOME", "")
+    return Path(named) if os.path.isabs(named) else Path(environ.get("HOME") or Path.home()) / ".cache"
+
+
+def caches(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variable -> folder, made if it is not there. Without those that cannot be written."""
+    ours = user_cache(environ) / "flatout" / "compiled"
+    found = {}
+    for variable, name in CACHES.items():
+        folder = Path(environ.get(variable) or ours / name)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            found[variable] = str(folder.absolute())
+    return found

@@ -1,0 +1,34 @@
+"""Which folders a command may write to, as far as its words tell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+# Too much to be looked at file by file.
+NEVER = ("/", "/dev", "/proc", "/sys", "/tmp", "/home", "/usr", "/var", "/mnt", "/media", "/etc", "/opt")
+
+
+def folders_of(words: Sequence[str], here: Path) -> list[Path]:
+    """What a command may write to: the working folder, and the folders that its arguments name; the outermost of each."""
+    here = here.resolve()
+    found = [here]
+    for word in words:
+        value = word.split("=", 1)[-1]
+        if os.sep in value and not value.startswith("-"):
+            path = Path(value).expanduser()
+            folder = _nearest(path if path.is_absolute() else here / path)
+            if folder is not None:
+                found.append(folder)
+    kept = [folder for folder in dict.fromkeys(found) if folder == here or str(folder) not in NEVER]
+    return [folder for folder in kept if not any(other in folder.parents for other in kept)]
+
+
+def _nearest(path: Path) -> Path | None:
+    path = path.resolve()
+    while not path.is_dir():
+        if path.parent == path:
+            return None
+        path = path.parent
+    return path
