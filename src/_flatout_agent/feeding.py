@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import Any, Callable, Iterator, NoReturn
 from weakref import ref
 
@@ -53,6 +54,7 @@ class Feed:
         self.cut = False  # the epoch of what is trained on ends now …
         self.brief = False  # … and what is looked at after it ends soon
         self._prepared: dict[int, int] = {}  # iterators, with the steps that had been taken when each began
+        self.waited = 0  # nanoseconds in which the script waited for a batch, all loaders together
 
     def iterator_began(self, iterator: int) -> None:
         self._yields.pop(iterator, None)
@@ -61,6 +63,13 @@ class Feed:
             self._exhausted = None
 
     def __call__(self, iterator: Any, original: Any) -> Any:
+        began = perf_counter_ns()
+        try:
+            return self._give(iterator, original)
+        finally:
+            self.waited += perf_counter_ns() - began
+
+    def _give(self, iterator: Any, original: Any) -> Any:
         if self._exhausted == id(iterator):
             self._exhausted = None
             raise StopIteration

@@ -22,6 +22,7 @@ from _flatout_agent.observe.lag import Lag
 from _flatout_agent.parts import parts_of
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, HOST, Replay
+from _flatout_agent.step_times import StepTimes
 from _flatout_agent.supply import MODE as SUPPLY
 from _flatout_agent.supply import Supply
 from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, WENT_ON, answer_name
@@ -38,6 +39,9 @@ LONGEST_EPOCH_S = 60.0  # a segment that is to see an epoch's end waits no longe
 
 # Backward passes without a step: with no optimizer in sight, and where there is one that may accumulate for long.
 BY_HAND, LONG_ACCUMULATION = 50, 5000
+
+# Phases that the clock keeps apart from training on a batch.
+_ASIDE = [place for place, name in enumerate(PHASES) if name not in (*TRAINING_PHASES, "startup", "shutdown")]
 
 
 class Mark:
@@ -79,6 +83,8 @@ class SegmentsCourse(TrialCourse):
         self._turns_left = 0  # of a segment over whole epochs
         self._epoch_ended = False
         self._lag: Lag | None = None
+        self._times: StepTimes | None = None
+        self._aside = 0  # nanoseconds of the timed part that were no training
 
     def prepare(self, driver: Driver) -> None:
         driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
@@ -138,8 +144,10 @@ class SegmentsCourse(TrialCourse):
         self._steps += 1
         if self._lag is not None:
             self._lag.sample()
+        if self._times is not None and self._times.ended(now, self._feed.waited):
+            self._note_aside(driver, self._times)
         segment = self._segment
-        elapsed = (now - self._mark.at) / 1e9
+        elapsed = (now - self._mark.at - self._aside) / 1e9
         if elapsed >= len(self._windows) * segment["timed_s"] / WINDOWS:
             self._windows.append([elapsed, self._steps])
         if self._timed_enough(elapsed, now) and self._seen_enough(now):
@@ -225,9 +233,22 @@ class SegmentsCourse(TrialCourse):
             return "nothing-to-replay"
         return "" if self._replay.resize(segment.get("batch")) else "batches-do-not-add-up"
 
+    def _note_aside(self, driver: Driver, times: StepTimes) -> None:
+        """A step with something else in it: the clock may know what. On a card the host's time of a step says nothing."""
+        assert self._mark is not None
+        driver.tape.tell()
+        totals = driver.tape.clock.totals
+        known = sum(totals[place] - self._mark.totals[place] for place in _ASIDE)
+        on_card = driver.scene.device_type == "cuda"
+        self._aside = max(known, self._aside + (0 if on_card else times.excess()))
+
     def _start_timing(self, driver: Driver) -> None:
-        self._lag = Lag(self._torch) if driver.scene.device_type == "cuda" else None
+        on_card = driver.scene.device_type == "cuda"
+        self._lag = Lag(self._torch) if on_card else None
         self._mark = Mark(driver)
+        self._aside = 0
+        over_epochs = bool(self._segment.get("epochs"))
+        self._times = None if over_epochs else StepTimes(self._torch, on_card, self._mark.at, self._feed.waited)
         self._windows = []
         self._steps = 0
         if self._builds():
@@ -244,11 +265,15 @@ class SegmentsCourse(TrialCourse):
             return
         elapsed = (perf_counter_ns() - self._mark.at) / 1e9
         if self._feed.brief or (elapsed >= ENOUGH * segment["timed_s"] and self._steps >= ENOUGH * segment["timed_steps"]):
-            self._until_turn = timed(driver, self._mark, self._build, self._outcomes)
+            self._until_turn = self._timed(driver)
 
     def _answer(self, driver: Driver, status: str) -> None:
+        self._write_answer(driver, status, self._timed(driver))
+
+    def _timed(self, driver: Driver) -> dict[str, Any]:
         assert self._mark is not None
-        self._write_answer(driver, status, timed(driver, self._mark, self._build, self._outcomes))
+        told = timed(driver, self._mark, self._build, self._outcomes)
+        return {**told, **(self._times.told() if self._times is not None else {})}
 
     def _write_answer(self, driver: Driver, status: str, timed_so_far: dict[str, Any]) -> None:
         result = {
@@ -330,9 +355,13 @@ def timed(driver: Driver, began: Mark, build: int, outcomes: dict[str, Any]) -> 
         name: (ended.totals[index] - began.totals[index]) / 1e9 for index, name in enumerate(PHASES) if name in TRAINING_PHASES
     }
     steps = ended.steps - began.steps
+    seconds = (ended.spent - began.spent) / 1e9
+    aside = {PHASES[place]: (ended.totals[place] - began.totals[place]) / 1e9 for place in _ASIDE}
     return {
         "samples": ended.samples - began.samples or steps,
-        "seconds": (ended.spent - began.spent) / 1e9,
+        "seconds": seconds,
+        "aside_s": max(0.0, (ended.at - began.at) / 1e9 - seconds),
+        "aside": {name: spent for name, spent in aside.items() if spent > 0},
         "steps": steps,
         "drained": drained(began, ended),
         "phases": phases,

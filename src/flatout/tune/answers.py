@@ -7,6 +7,7 @@ from typing import Any
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Numerics
+from flatout.measure.step_times import set_apart
 from flatout.tune.model import Outcome, OutcomeState, SegmentResult, Status
 
 FEWEST_LOOKS = 5
@@ -15,13 +16,21 @@ NANO = 1e-9
 
 def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
     outcomes = {name: outcome_of(told) for name, told in (answer.get("outcomes") or {}).items()}
+    seconds, aside_s = float(answer.get("seconds", 0.0)), float(answer.get("aside_s", 0.0))
+    far = set_apart(answer.get("step_times") or [], answer.get("step_waits") or [])
+    # What the clock has kept apart already is not subtracted twice.
+    beyond = max(0.0, far.seconds - aside_s)
+    aside = {str(name): float(spent) for name, spent in (answer.get("aside") or {}).items()}
     return SegmentResult(
         id=answer["id"],
         status=Status(answer["status"]),
         took_s=took_s,
         samples=float(answer.get("samples", 0)),
-        seconds=float(answer.get("seconds", 0.0)),
+        seconds=seconds - beyond,
         steps=int(answer.get("steps", 0)),
+        aside=aside,
+        recurring_s=beyond + sum(aside.values()),
+        recurring=far.steps,
         drained=float(answer.get("drained", 0.0)),
         phases=dict(answer.get("phases") or {}),
         outcomes=outcomes,

@@ -90,6 +90,9 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     samples: float = 0.0  # of the timed part, as all below
     seconds: float = 0.0
     steps: int = 0
+    aside: dict[str, float] = field(default_factory=dict)  # seconds that were no training on a batch, by their phase
+    recurring_s: float = 0.0  # in all that was not in every step: evaluations, checkpoints, logs; not in `seconds` …
+    recurring: int = 0  # … and in how many steps it was seen
     drained: float = 0.0  # share of its batches that only used up what lay ready before
     phases: dict[str, float] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)

@@ -1,0 +1,64 @@
+"""How long each timed step of a segment took, so that what does not belong to every step can be told from what does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MOST_TOLD = 256  # numbers in an answer: beyond, neighbours are added up
+FEWEST_BEFORE = 4  # steps that say what is usual
+FAR = 5  # times the usual step
+
+
+class StepTimes:
+    """By the host's clock; on a card by an event at each step's end, because there the host only queues its work."""
+
+    def __init__(self, torch: Any, on_card: bool, began: int, waited: int) -> None:
+        self._torch = torch
+        self._on_card = on_card
+        self._last, self._waited = began, waited
+        self._spent: list[int] = []  # nanoseconds of each step …
+        self._waits: list[int] = []  # … of which the loop waited for its batch
+        self._events: list[Any] = []
+        self._usual = self._counted = 0
+        self._note_event()
+
+    def ended(self, now: int, waited: int) -> bool:
+        """Notes the end of a step; whether it took so long that something else must have been done in it."""
+        spent, wait = now - self._last, waited - self._waited
+        self._last, self._waited = now, waited
+        self._spent.append(spent)
+        self._waits.append(wait)
+        self._note_event()
+        own = max(0, spent - wait)
+        if self._counted >= FEWEST_BEFORE and own * self._counted > FAR * self._usual:
+            return True
+        self._usual += own
+        self._counted += 1
+        return False
+
+    def excess(self) -> int:
+        """Nanoseconds by which the last step exceeds the usual one."""
+        return max(0, self._spent[-1] - self._waits[-1] - self._usual // max(1, self._counted))
+
+    def told(self) -> dict[str, Any]:
+        """With the device at rest."""
+        spent = self._by_device() if self._on_card else [one / 1e9 for one in self._spent]
+        group = -(-len(spent) // MOST_TOLD) or 1
+        return {
+            "step_times": _added_up(spent, group),
+            "step_waits": _added_up([one / 1e9 for one in self._waits], group),
+        }
+
+    def _note_event(self) -> None:
+        if self._on_card:
+            event = self._torch.cuda.Event(enable_timing=True)
+            event.record(self._torch.cuda.current_stream())
+            self._events.append(event)
+
+    def _by_device(self) -> list[float]:
+        pairs = zip(self._events, self._events[1:])  # noqa: B905 (Python 3.9)
+        return [first.elapsed_time(second) / 1e3 for first, second in pairs]
+
+
+def _added_up(values: list[float], group: int) -> list[float]:
+    return [round(sum(values[at : at + group]), 6) for at in range(0, len(values) - group + 1, group)]

@@ -1,0 +1,39 @@
+"""What does not belong to every step: an evaluation, a checkpoint, a log, a stall of the machine.
+
+A segment is judged by its ordinary steps. A step far outside the others of its segment holds something else as well: what it
+takes beyond an ordinary one is set apart. Waiting for the loader is never set apart: workers deliver in bursts, and a training
+pays for every wait. Where more than a few steps are long, the long ones are part of the ordinary loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from flatout.base.records import Struct
+
+FEWEST_STEPS = 6
+FAR = 8.0  # standard deviations, as the middle of the steps tells them …
+LEAST = 1.0  # … and never less than another ordinary step
+RARE = 0.15  # of the steps
+FROM_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
+
+
+class SetApart(Struct, frozen=True):
+    seconds: float = 0.0
+    steps: int = 0
+
+
+def set_apart(times: Sequence[float], waits: Sequence[float]) -> SetApart:
+    """The seconds beyond ordinary steps, and in how many steps; `waits` is the part of `times` spent waiting for batches."""
+    own = [max(0.0, time - wait) for time, wait in zip(times, waits, strict=True)]
+    if len(own) < FEWEST_STEPS:
+        return SetApart()
+    middle = median(own)
+    deviation = FROM_DEVIATION * median(abs(one - middle) for one in own)
+    limit = middle + max(FAR * deviation, LEAST * middle)
+    far = [one - middle for one in own if one > limit]
+    if len(far) > max(1, RARE * len(own)):
+        return SetApart()
+    return SetApart(math.fsum(far), len(far))
