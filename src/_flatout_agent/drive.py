@@ -32,6 +32,9 @@ class Course:
     def prepare(self, driver: Driver) -> None:
         """As soon as torch is there, before the script's first step."""
 
+    def found_step(self) -> None:
+        """One of the steps in which the script's parts are found has ended."""
+
     def begin(self, driver: Driver) -> None:
         raise NotImplementedError
 
@@ -115,12 +118,9 @@ class Driver:
                     self._take_over()
                 if not self._course.stepped(self, now):
                     self._end()
-            elif self._finder is None:
-                self._find()
             else:
-                self._finder.step_ended()
-                if self._finder.done:
-                    self._found()
+                self._course.found_step()
+                self._look_for_parts()
             self.tell_feed()
         except Exception as error:
             fault("drive", error)
@@ -146,6 +146,14 @@ class Driver:
         self._course.gave_up()
 
     # -- the first steps -------------------------------------------------------------------------------------------
+
+    def _look_for_parts(self) -> None:
+        if self._finder is None:
+            self._find()
+            return
+        self._finder.step_ended()
+        if self._finder.done:
+            self._found()
 
     def _find(self) -> None:
         self._finder = RootFinder(self.torch)

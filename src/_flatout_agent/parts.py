@@ -16,6 +16,7 @@ def parts_of(driver: Driver, torch: Any, books: Books, fraction: float | None) -
         "roots": [type(root).__name__ for root in driver.scene.roots],
         "device": driver.scene.device_type,
         "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
         "optimizers": [type(optimizer).__name__ for optimizer in driver.scene.optimizers],
         "loader_sites": [use.site for use in driver.tape.clock.loaders.uses.values() if use.batches],
         "loaders": loaders,

@@ -22,7 +22,7 @@ from _flatout_agent.observe.lag import Lag
 from _flatout_agent.parts import parts_of
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, HOST, Replay
-from _flatout_agent.step_times import StepTimes
+from _flatout_agent.step_times import FirstSteps, StepTimes
 from _flatout_agent.supply import MODE as SUPPLY
 from _flatout_agent.supply import Supply
 from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, WENT_ON, answer_name
@@ -83,6 +83,7 @@ class SegmentsCourse(TrialCourse):
         self._turns_left = 0  # of a segment over whole epochs
         self._epoch_ended = False
         self._lag: Lag | None = None
+        self._first_steps = FirstSteps(torch)
         self._times: StepTimes | None = None
         self._aside = 0  # nanoseconds of the timed part that were no training
 
@@ -102,8 +103,11 @@ class SegmentsCourse(TrialCourse):
         write_whole(os.path.join(self._folder, READY), {"refused": "by-hand", "backwards": backwards})
         os._exit(0)
 
+    def found_step(self) -> None:
+        self._first_steps.ended()
+
     def begin(self, driver: Driver) -> None:
-        ready = parts_of(driver, self._torch, self._books, self._fraction)
+        ready = {**parts_of(driver, self._torch, self._books, self._fraction), **self._first_steps.told()}
         write_whole(os.path.join(self._folder, READY), ready)
         self._ask(driver)
 
@@ -273,6 +277,10 @@ class SegmentsCourse(TrialCourse):
     def _timed(self, driver: Driver) -> dict[str, Any]:
         assert self._mark is not None
         told = timed(driver, self._mark, self._build, self._outcomes)
+        if not self._segment.get("epochs"):
+            # The turn of an epoch is no part of its steps; a segment over whole epochs is about what it costs.
+            turn = told["aside"].get("turn", 0.0)
+            told = {**told, "seconds": told["seconds"] - turn, "aside_s": told["aside_s"] + turn}
         return {**told, **(self._times.told() if self._times is not None else {})}
 
     def _write_answer(self, driver: Driver, status: str, timed_so_far: dict[str, Any]) -> None:

@@ -256,7 +256,7 @@ class Runner:
         step_s = size / rate
         steps = max(segment.timed_steps, math.ceil(segment.timed_s / step_s))
         if segment.limit_s is not None:
-            steps = max(2, min(steps, int(segment.limit_s / step_s) - segment.warm_steps))
+            steps = max(min(2, segment.timed_steps), min(steps, int(segment.limit_s / step_s) - segment.warm_steps))
         if segment.epochs:
             steps = segment.epochs * machine.epoch_steps
             restarts = int(active.get("workers", "0")) and active.get("persistent_workers") != "on"

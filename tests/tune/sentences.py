@@ -34,6 +34,7 @@ SENTENCES = {
     "already": "{knob} {value}: the script does it already",
     "fault": "{knob} {value}: failed ({status})",
     "fault-later": "{knob} {value}: failed later on ({status}), taken back",
+    "unclear": "{knob} {value}: unknown: {gain:+.1f} % ± {margin:.1f} after {pairs} pairs",
     "too-little": "{knob} {value}: unknown after {pairs} pairs",
     "interrupted": "{knob} {value}: unknown, the run broke ({status})",
     "no-time": "{knob} {value}: not tried, it needs {needs_s:.0f} s and {left_s:.0f} s are left",

@@ -12,7 +12,7 @@ from sentences import SENTENCES, sentence
 from flatout.base.records import Missing
 from flatout.knobs.model import Bound
 from flatout.measure.drift import Drift
-from flatout.measure.statistics import Answer, Comparison, Window, drift_of
+from flatout.measure.statistics import Answer, Comparison, Pair, Window, compare, drift_of
 from flatout.tune.baseline import bound_of
 from flatout.tune.course import Course
 from flatout.tune.judge import gain_and_margin, judge
@@ -480,13 +480,16 @@ def test_windows_are_read():
 
 
 def test_where_nothing_has_an_effect_nothing_is_kept():
-    kept = 0
+    kept = told_so = 0
     for seed in range(20):
         still = {**FLAT, "bf16": 1.0, "bf16_launch": 1.0, "prepare": 1e-4, "copy": 1e-4}
         end, _, _ = search(Machine(**still, seed=seed + 1, sigma=(0.004, 0.01, 0.02)[seed % 3]), plan(budget_s=400.0))
         kept += bool(end.profile)
-        assert end.profile or end.ending is Ending.FLAT_OUT
+        open_still = [one for one in end.decisions if one.verdict is Verdict.UNKNOWN]
+        assert end.profile or (end.ending is Ending.FLAT_OUT) == (not open_still)
+        told_so += end.ending is Ending.FLAT_OUT
     assert kept <= 1
+    assert told_so >= 18
 
 
 @pytest.mark.parametrize(("upper", "ending"), [(1.45, Ending.NOTHING_SHOWN), (1.03, Ending.FLAT_OUT)])
@@ -656,5 +659,15 @@ def test_inside_the_noise_is_said_of_the_larger_one(floor, noise):
     found = Comparison(
         answer=Answer.SAME, ratio=0.944, lower=0.7, upper=1.2, pairs=8, noise_floor=floor, drift=Drift()
     )  # fmt: skip
-    told = judge(Course(plan()), OFFERS[0], "bf16", Trial(comparison=found), Mode.REAL)
+    told = judge(Course(plan()), OFFERS[0], "bf16", Trial(comparison=found, pairs=[Pair(100.0, 94.4, True)] * 4), Mode.REAL)
     assert (told.code, told.params["noise"]) == ("inside-noise", noise)
+
+
+@pytest.mark.parametrize(("gains", "code"), [((0.8, 1.25, 0.9, 1.2), "unclear"), ((0.99, 1.0, 1.01, 1.0), "inside-noise")])
+def test_dropped_is_only_what_was_shown_not_to_help(gains, code):
+    """ "-6 % ± 25" is no reason to leave anything out."""
+    pairs = [Pair(100.0, 100.0 * gain, number % 2 == 0) for number, gain in enumerate(gains)]
+    found = compare(pairs, 0.01)
+    told = judge(Course(plan()), OFFERS[0], "bf16", Trial(comparison=found, pairs=pairs), Mode.REAL)
+    assert told.code == code
+    assert told.verdict is REASONS[code][0]

@@ -107,7 +107,7 @@ def test_a_gain_that_was_not_shown_is_not_called_none():
 def test_too_few_pairs_are_not_called_no_gain():
     """Seen: "the whole is not faster than the plain script (+70.3 %)"."""
     none = Missing("too-few-pairs")
-    (told,) = concluded([1.7, 1.6, 1.8], Answer.UNKNOWN, none, none).decisions
+    (told,) = concluded([1.7, 0.9, 1.8], Answer.UNKNOWN, none, none).decisions
     assert (told.code, told.params) == ("whole-too-little", {"gain": 200.0, "pairs": 3})
     assert "too few" in sentence(told, Words("en"))
 

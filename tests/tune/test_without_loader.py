@@ -1,7 +1,7 @@
 """A loop that draws its batches by itself: nothing of the input side is offered, asked or measured."""
 
 import pytest
-from imagined import Machine, search
+from imagined import OFFERS, Machine, plan, search
 
 from flatout.base.records import replace
 from flatout.tune.model import Ending, Mode
@@ -27,3 +27,18 @@ def test_all_its_segments_are_steps_of_the_script(step_ms):
     assert not any(INPUT & set(segment.knobs) for segment in segments)
     assert end.ending is Ending.TUNED
     assert {"precision", "tf32"} & set(end.profile)
+
+
+@pytest.mark.parametrize(("threads", "tried"), [(None, None), (1, None), (2, ["1"]), (16, ["8", "1"])])
+def test_on_a_processor_fewer_threads_are_tried(threads, tried):
+    offers = {offer.knob: offer for offer in make({"device": "cpu", "loaders": [], "threads": threads}, 2.0).offers}
+    assert (offers["cpu_threads"].values if "cpu_threads" in offers else None) == tried
+    assert "cpu_threads" not in {offer.knob for offer in make({"device": "cuda", "threads": 8}, 2.0).offers}
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_where_there_are_two_cores_one_worker_is_tried(cores):
+    machine = Machine(batch=32, prepare=20.0, cores=2, launch=3.0, device=18.0, knows_busy=False)
+    workers = [one for one in OFFERS if one.knob == "workers"]
+    _, segments, _ = search(machine, plan(offers=workers, budget_s=120.0, worker_cap=cores))
+    assert "1" in {segment.knobs.get("workers") for segment in segments}

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from flatout.tune.model import Decision, Finished, Plan, Progress
     from flatout.tune.trials import Trials
 
-BUDGET = "90s"
 BUDGET_GROW = "4m"  # each pair of the last comparison is two starts, and what is kept is compiled for the new batch
-MARGIN = 0.95  # of the budget: the last comparison takes a little more or less than foreseen
+LOAD_LOOK_S, LOADED = 0.5, 0.25  # so long, and this share of the cores that a search may use
+PROGRESS_EVERY_S = 10.0  # a line of it, where there is no terminal
 PUT_OFF = ("no-time",)  # it may have its turn later: said at the end, if it had none
 UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -62,7 +62,7 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     if task is not None and not script:
         sys.exit(task.estimate())
     limits = {
-        "budget_s": seconds_of(asked["budget"] or (BUDGET_GROW if asked["batch"] == "grow" else BUDGET)),
+        "budget_s": _asked_s(asked),
         "steps_planned": asked["steps_planned"],
         "only": _all_known(asked["only"], "--only"),
         "skip": _all_known(asked["skip"], "--skip"),
@@ -102,6 +102,12 @@ def _about(line: list[str]) -> About:
     return About(command=hide(line[1:]), script=digest_of(target.script_file(line[1:])), version=__version__)
 
 
+def _asked_s(asked: dict[str, Any]) -> float | None:
+    """None: as long as the planned run is worth."""
+    text = asked["budget"] or (BUDGET_GROW if asked["batch"] == "grow" else None)
+    return seconds_of(text) if text else None
+
+
 def seconds_of(text: str) -> float:
     """ "90", "90s", "5m", "1h" in seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
@@ -129,6 +135,8 @@ class Screen:
         self.stream = stream
         self.words = words
         self._live = stream.isatty()
+        self._clock = SystemClock()
+        self._progressed = self._clock.monotonic()
 
     def say(self, sentence: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -147,6 +155,9 @@ class Screen:
             if self._live:
                 self.stream.write(report.progress(now, self.words)[:100])
                 self.stream.flush()
+            elif self._clock.monotonic() - self._progressed >= PROGRESS_EVERY_S:
+                self._progressed = self._clock.monotonic()
+                print(f"  {report.progress(now, self.words)}", file=self.stream, flush=True)
 
     def had_no_turn(self, decisions: Sequence[Decision]) -> None:
         """What was put off, and stayed so."""
@@ -188,6 +199,7 @@ def _under_protection(line: list[str], place: Path, limits: dict[str, Any], aske
             screen.say(sentence)
         if asked["batch_wanted"] is not None and not asked["resume"]:
             batch_flags.look_for_arguments(asked["batch_wanted"], line, protection, os.environ, asked["task"])
+        _say_load(screen)
         screen.say(screen.words("tune.looking"))
         log = place / "trials.log"
         with (
@@ -199,17 +211,25 @@ def _under_protection(line: list[str], place: Path, limits: dict[str, Any], aske
             return _search(trials, place, limits, asked, screen, line)
 
 
+def _say_load(screen: Screen) -> None:
+    """Before anything of ours runs: what is busy now is the work of others, and will be in every comparison."""
+    from flatout.machine import host
+
+    busy, cores = host.busy_cores(LOAD_LOOK_S), _cores()
+    if isinstance(busy, float) and busy >= LOADED * cores:
+        screen.say(screen.words("tune.loaded", busy=busy, cores=cores))
+
+
 def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
     from flatout.report import tune as report
     from flatout.tune import run_length
+    from flatout.tune.budget import budget
     from flatout.tune.session import Session
 
     began = SystemClock().monotonic()
     resumed = Path(asked["resume"]) if asked["resume"] else None
     ready, smaller = smaller_start.look(trials, line, asked["batch_wanted"], resumed)
-    # Starting the script is part of the search; but a slow start must not take all of its time.
-    wanted, looked = limits["budget_s"], SystemClock().monotonic() - began
-    limits["budget_s"] = max(wanted / 2, MARGIN * wanted - looked)
+    looked_s = SystemClock().monotonic() - began
     limits["looked_s"] = trials.start_s  # the last one alone: it is the price of another
     if ready is None:
         log = str(place / "trials.log")
@@ -221,6 +241,10 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     if length is not None:
         screen.say(report.run_length(length, screen.words))
         limits["steps_planned"] = length.steps
+    granted = budget(limits["budget_s"], looked_s, limits["steps_planned"], ready)
+    limits["budget_s"] = granted.seconds
+    if granted.code != "asked" and not asked["resume"]:
+        screen.say(report.budget(granted, screen.words))
     plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
     if plan is not None and asked["dry_run"]:
         _only_said(plan, bool(asked["as_json"]), screen)

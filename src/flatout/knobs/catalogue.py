@@ -93,7 +93,7 @@ KNOBS: tuple[Knob, ...] = (
         default="script",
         numerics=Numerics.TOLERANCE,
         switch=Switch.HOT,
-        cures=(Bound.INPUT,),
+        cures=(Bound.COMPUTE,),
     ),
     Knob(name="gc_policy", domain=ON_OFF, default="off", numerics=Numerics.EXACT, switch=Switch.HOT, cures=(Bound.LAUNCH,)),
     # Cures no bound: it takes memory down, and time up.

@@ -33,6 +33,14 @@ def processor() -> Processor:
     return Processor(cores=cores, usable=usable, usable_reason=reason, model=_model())
 
 
+def busy_cores(seconds: float) -> float | Missing:
+    """How many of the machine's cores are at work, whoever's work it is."""
+    try:
+        return float(psutil.cpu_percent(interval=seconds)) / 100 * (psutil.cpu_count(logical=True) or 1)
+    except (OSError, RuntimeError, psutil.Error):
+        return Missing("not-reported")
+
+
 def memory() -> HostMemory:
     virtual = psutil.virtual_memory()
     return HostMemory(

@@ -6,7 +6,7 @@ A pair is one segment of A and one of B beside each other in time; its value is 
 A B B A, B A A B … cancels a drift that is straight, and nearly one that bends, and makes neighbouring pairs err in opposite
 directions where the noise has a memory.
 
-Looking more than once: the pairs are judged after each of a few agreed looks, and every look uses alpha divided by their number
+Looking more than once: the pairs are judged after each of a few agreed looks, and every look uses its share of alpha
 (repeated confidence intervals after Jennison and Turnbull, with Bonferroni's shares). The bounds then hold at all looks at
 once, at 95 %, whatever rule stops the measuring, at the price of being wider than those of a single look.
 """
@@ -25,7 +25,8 @@ from flatout.measure.intervals import bootstrap_interval, normal, trimmed_mean
 ALPHA = 0.05
 FEWEST_PAIRS = 4  # below, a spread is a guess and the answer is "unknown"
 LEAST_GAIN = 0.005  # below this nothing is claimed, however quiet the machine
-PAIRS_AT_LOOK = (4, 8, 12)
+PAIRS_AT_LOOK = (4, 8, 12, 20, 32)
+SHARES = (1 / 3, 1 / 3, 1 / 6, 1 / 10, 1 / 15)  # of alpha: most answers come early, and only restless loops are asked for more
 FADES = 0.8  # of an earlier comparison's weight in the noise, at each that follows
 
 
@@ -111,7 +112,7 @@ def compare(pairs: Sequence[Pair], noise: float | Missing, looks: Sequence[int] 
         return Comparison(
             answer=Answer.UNKNOWN, ratio=ratio, lower=few, upper=few, pairs=len(kept), noise_floor=floor, drift=drift
         )
-    centre, low, high = bootstrap_interval(kept, ALPHA / max(1, len(looks)))
+    centre, low, high = bootstrap_interval(kept, _alpha_at(len(pairs), looks))
     ratio, lower, upper = math.exp(centre), math.exp(low), math.exp(high)
     answer = Answer.SAME
     if lower > 1 and ratio - 1 > floor:
@@ -119,6 +120,13 @@ def compare(pairs: Sequence[Pair], noise: float | Missing, looks: Sequence[int] 
     elif upper < 1 and 1 - ratio > floor:
         answer = Answer.SLOWER
     return Comparison(answer=answer, ratio=ratio, lower=lower, upper=upper, pairs=len(kept), noise_floor=floor, drift=drift)
+
+
+def _alpha_at(pairs: int, looks: Sequence[int]) -> float:
+    if tuple(looks) != PAIRS_AT_LOOK:
+        return ALPHA / max(1, len(looks))
+    place = next((number for number, look in enumerate(looks) if look >= pairs), len(looks) - 1)
+    return ALPHA * SHARES[place]
 
 
 def plausible_gain(pairs: Sequence[Pair]) -> float | Missing:
@@ -141,6 +149,10 @@ def plainly_slower(pairs: Sequence[Pair], noise: float | Missing) -> bool:
     scatter = max(scatter, *(abs(math.log(one.b / other.b)) for one, other in pairwise(pairs)))
     least = max(0.02, 2 * scatter, 3 * (noise if isinstance(noise, float) else 0.02))
     return all(pair.log_ratio < -least for pair in pairs)
+
+
+def plainly_faster(pairs: Sequence[Pair], noise: float | Missing) -> bool:
+    return plainly_slower([Pair(pair.b, pair.a, not pair.a_first) for pair in pairs], noise)
 
 
 def noise_floor(noise: float | Missing, pairs: int) -> float:

@@ -8,6 +8,7 @@ from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.report import numbers
 from flatout.report.terminal import Group, RenderableType, Text
+from flatout.tune.budget import Budget
 from flatout.tune.model import Decision, Ending, Finished, Progress, Reached, Verdict
 from flatout.tune.permanent import Edit
 from flatout.tune.run_length import RunLength
@@ -38,6 +39,10 @@ def run_length(length: RunLength, words: Words) -> str:
     return words("run-length.epochs" if length.steps else "run-length.epochs-alone", epochs=epochs, **told)
 
 
+def budget(granted: Budget, words: Words) -> str:
+    return words(f"tune-budget.{granted.code}", budget=duration(granted.seconds), whole=duration(granted.whole_s))
+
+
 def progress(now: Progress, words: Words) -> str:
     return words(
         "tune.progress",
@@ -50,6 +55,9 @@ def progress(now: Progress, words: Words) -> str:
 
 def ending(end: Finished, words: Words, log: str) -> RenderableType:
     lines: list[RenderableType] = [Text(_outcome(end, words, log), style="bold")]
+    open_still = [f"{one.knob} {one.value}" for one in end.decisions if one.verdict is Verdict.UNKNOWN]
+    if open_still and end.ending in (Ending.TUNED, Ending.NOTHING_SHOWN):
+        lines.append(Text(words("tune.more-time", knobs=", ".join(open_still))))
     if isinstance(end.ceilings.with_copy, float) and isinstance(end.ceilings.without_copy, float):
         ceilings = {"with_copy": rate(end.ceilings.with_copy), "without_copy": rate(end.ceilings.without_copy)}
         lines.append(Text(words("tune.ceilings", **ceilings)))

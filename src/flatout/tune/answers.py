@@ -12,6 +12,7 @@ from flatout.tune.model import Outcome, OutcomeState, SegmentResult, Status
 
 FEWEST_LOOKS = 5
 NANO = 1e-9
+ONCE = frozenset({"compile", "settings"})  # phases of our own making
 
 
 def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
@@ -29,7 +30,7 @@ def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
         seconds=seconds - beyond,
         steps=int(answer.get("steps", 0)),
         aside=aside,
-        recurring_s=beyond + sum(aside.values()),
+        recurring_s=beyond + sum(spent for name, spent in aside.items() if name not in ONCE),
         recurring=far.steps,
         drained=float(answer.get("drained", 0.0)),
         phases=dict(answer.get("phases") or {}),

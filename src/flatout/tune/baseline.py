@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.knobs.model import Bound
-from flatout.tune.course import Course, StandingBrokenError, Steps
+from flatout.tune.course import Course, Steps
 from flatout.tune.model import Ceilings, Mode, SegmentResult, Status, Values
 from flatout.tune.pace import pace_of
 from flatout.tune.recover import recover
-from flatout.tune.schedule import USUAL, Shape, a_first, workers_of
+from flatout.tune.schedule import USUAL, Shape, a_first, is_slow, workers_of
+from flatout.tune.stops import StandingBrokenError
 from flatout.tune.trial import STANDING_TRIES
 
 FIRST_LOOK_PAIRS = 4  # the baseline twice over, and again: its scatter is the noise of all that follows
 LATER_LOOK_PAIRS = 2
+SLOW_PAIRS = 1
 MOST_OF_BUDGET = 0.25
 LEAST_FIRST_S = 3.0
 FIRST_SHARE = 1 / 12  # of the budget, for the first segment: until it has answered nobody knows how long a step takes
@@ -31,9 +33,24 @@ def baseline(course: Course) -> Steps[None]:
         return
     # What the first steps of a process pay for once must not look like noise.
     shape = Shape(limit_s=max(LEAST_FIRST_S, FIRST_SHARE * course.plan.budget_s))
-    course.step_s = (yield from sturdy(course, Mode.REAL, shape)).step_s
-    yield from look(course, FIRST_LOOK_PAIRS)
+    first = yield from sturdy(course, Mode.REAL, shape)
+    course.step_s = first.step_s
+    course.input_share = _share(first.phases, "input")
+    if is_slow(course.step_s) and course.input_share < INPUT_SHARE:
+        # Its own steps show all there is to see: kept batches would take as long, and the loader is not what it waits for.
+        course.compute_mode, course.supply_tells, course.input_matched = Mode.REAL, False, True
+        _this_is_it(course, first)
+    else:
+        yield from look(course, SLOW_PAIRS if is_slow(course.step_s) else FIRST_LOOK_PAIRS)
     course.bound_before = course.bound
+
+
+def _this_is_it(course: Course, only: SegmentResult) -> None:
+    """One segment is the look at the whole: the next is better spent on what may help."""
+    course.ceilings = Ceilings(real=only.rate)
+    course.looked_at = dict(course.whole)
+    course.pace = pace_of(only)
+    course.bound = bound_of(course.ceilings, course.pace.busy, only.phases)
 
 
 def _a_few_steps(course: Course) -> Steps[None]:
@@ -64,6 +81,7 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
         course.pace = pace_of(told)
     if Mode.REAL in last:
         course.step_s = last[Mode.REAL].step_s
+        course.input_share = _share(last[Mode.REAL].phases, "input")
         course.bound = bound_of(course.ceilings, course.pace.busy, last[Mode.REAL].phases)
 
 
@@ -141,6 +159,23 @@ def bound_of(ceilings: Ceilings, busy: float | Missing, phases: dict[str, float]
     if isinstance(busy, Missing):
         return None
     return Bound.LAUNCH if busy < BUSY else Bound.COMPUTE
+
+
+def raise_floor(course: Course, ratio: float | Missing) -> None:
+    """The compute side became so much faster."""
+    floor = course.ceilings.with_copy
+    if isinstance(floor, float) and isinstance(ratio, float):
+        course.ceilings = replace(course.ceilings, with_copy=floor * ratio)
+
+
+def bare_floor(course: Course) -> float | Missing:
+    """The floor without the copy, as it may be by now: the copy takes as long as when it was last looked at."""
+    then, bare = course.floors_seen
+    now = course.ceilings.with_copy
+    if isinstance(then, Missing) or isinstance(bare, Missing) or isinstance(now, Missing):
+        return Missing("not-measured")
+    per_sample = 1 / now - max(0.0, 1 / then - 1 / bare)
+    return 1 / per_sample if per_sample > 0 else float("inf")
 
 
 def waits(rate: float | Missing, could: float | Missing, below: float = HARDLY) -> bool:

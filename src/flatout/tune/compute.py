@@ -8,13 +8,14 @@ from flatout.base.records import Missing, replace
 from flatout.knobs.catalogue import RECORDED
 from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK, Comparison
-from flatout.tune.baseline import BUSY, HARDLY, waits
+from flatout.tune.baseline import BUSY, HARDLY, bare_floor, raise_floor, waits
 from flatout.tune.batch_search import batch_size
 from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, Course, Steps
 from flatout.tune.judge import judge, percent
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
-from flatout.tune.schedule import LOOK_SEGMENTS, USUAL, children_for, restart_values, segments_for, workers_of
+from flatout.tune.rotation import rotate
+from flatout.tune.schedule import LOOK_SEGMENTS, USUAL, children_for, is_slow, restart_values, segments_for, workers_of
 from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
@@ -25,10 +26,11 @@ KEPT_BUSY = 0.98  # a device as busy as this has no launches to save
 PARTNERS = (("precision", "channels_last"),)
 OUTSIDE_THE_GRAPH = frozenset({"fused_optimizer", "gc_policy", "cpu_threads"})
 COPYING = ("pin_memory", "non_blocking")
-NO_GAIN_ALONE = ("slower", "inside-noise")
+NO_GAIN_ALONE = ("slower", "inside-noise", "unclear")
 RESTARTS_SHARE = 0.2  # of the budget, for a comparison in children of its own
 OUTRUN = 1.25  # a loader gives unevenly, and less beside a training
 STARVED = 0.6  # busy for less of the time, a device waits for launches
+FIRST_IF_SLOW = ("cpu_threads", "precision", "tf32", "channels_last", "fused_optimizer")
 USUAL_ONES = frozenset({"precision", "channels_last", "fused_optimizer"})
 
 
@@ -39,6 +41,9 @@ def is_compute(offer: Offer) -> bool:
 def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
+    if is_slow(course.step_s) and not course.batch_to_come:
+        yield from _slow_steps(course)
+        return
     if course.plan.batch is BatchGoal.GROW and starved(course):
         # More samples a step are the plainest cure of launching; and once something is recorded each size costs a child.
         yield from batch_size(course)
@@ -60,6 +65,17 @@ def compute_knobs(course: Course) -> Steps[None]:
             yield from restart_knobs(course)
         yield from batch_size(course)
         yield from building_knobs(course)
+
+
+def _slow_steps(course: Course) -> Steps[None]:
+    """Each costs seconds: what mostly gives most comes first, beside one plain arm."""
+    course.stage = "compute"
+    offers = sorted(_hot(course), key=lambda offer: FIRST_IF_SLOW.index(offer.knob) if offer.knob in FIRST_IF_SLOW else 9)
+    course.pending = 2 * (len(offers) + 1)
+    yield from rotate(course, offers, course.judging)
+    yield from building_knobs(course)
+    if _restarts_are_cheap(course):
+        yield from restart_knobs(course)
 
 
 def all_at_once(course: Course) -> Steps[None]:
@@ -165,7 +181,7 @@ def consider(
             course.trying = []
             decision = judge(course, offer, value, trial, mode)
             if decision.verdict is Verdict.KEPT and mode is course.compute_mode:
-                course.raise_floor(decision.ratio)
+                raise_floor(course, decision.ratio)
             return decision
     course.trying = []
     return course.decide(offer, value, "interrupted", {"status": course.broke.value})
@@ -271,7 +287,7 @@ def together(course: Course, offers: list[Offer], mode: Mode, segments: int = LO
     if trial is not None and trial.comparison is not None and kept:
         _say_together(course, kept, trial.comparison, mode)
         if mode is course.compute_mode:
-            course.raise_floor(trial.comparison.ratio)
+            raise_floor(course, trial.comparison.ratio)
     return trial
 
 
@@ -288,7 +304,7 @@ def copying_knobs(course: Course) -> Steps[None]:
     offers = copying_offers(course)
     ceilings = course.ceilings
     known = course.compute_mode is Mode.REPLAY_HOST and isinstance(ceilings.without_copy, float)
-    if not offers or not known or not waits(ceilings.with_copy, course.bare_floor, HARDLY) or outruns_supply(course):
+    if not offers or not known or not waits(ceilings.with_copy, bare_floor(course), HARDLY) or outruns_supply(course):
         return
     course.stage = "copy"
     course.pending = LOOK_SEGMENTS

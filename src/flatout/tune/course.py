@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
@@ -29,7 +30,18 @@ from flatout.tune.noises import Noises
 from flatout.tune.pace import Pace
 from flatout.tune.prices import Prices, with_all_of_its_build
 from flatout.tune.reasons import REASONS
-from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, restart_values, timed_steps, warm_steps_of
+from flatout.tune.schedule import (
+    CEILING_LENGTH,
+    USUAL,
+    Shape,
+    is_slow,
+    restart_values,
+    timed_steps,
+    until_the_end_s,
+    warm_steps,
+    warm_steps_of,
+)
+from flatout.tune.stops import BudgetSpentError, TooShortError
 
 T = TypeVar("T")
 
@@ -50,19 +62,8 @@ INPUT_SEGMENTS = 8  # a look, a short ladder, one comparison
 BATCH_SEGMENTS = 8  # a few probes and a proof
 SHORT = 0.9  # of the lower ceiling
 REAL_LONGER = 1.5  # a loader delivers unevenly: workers in bursts, disks in fits
+SLOW_SEGMENT_S = 2.0
 HURRY_S = 150.0  # a budget below this is for what gives most
-
-
-class StandingBrokenError(Exception):
-    """What was kept no longer gets through a segment."""
-
-    def __init__(self, status: Status) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-class TooShortError(Exception):
-    """The script ends before anything can be timed."""
 
 
 class Course:
@@ -80,7 +81,8 @@ class Course:
         self.bound_before: Bound | None = None
         self.bound: Bound | None = None
         self.pace = Pace()
-        self.step_s: float | Missing = Missing("not-measured")
+        self.step_s: float | Missing = plan.step_s if plan.step_s else Missing("not-measured")
+        self.input_share = 1.0  # of the real loop's time, until it was seen: more cannot be won on the input side
         self.ceilings = Ceilings()
         self.floors_seen: tuple[float | Missing, float | Missing] = (Missing("not-measured"),) * 2  # with and without the copy
         self.supplies: dict[int, float] = {}  # by number of workers, what the loader gives when nothing is computed
@@ -136,16 +138,22 @@ class Course:
 
     # -- segments ---------------------------------------------------------------------------------------------
 
-    def ask(self, values: Values, mode: Mode, fresh: bool = False, shape: Shape = USUAL) -> Steps[SegmentResult]:
-        """One segment; a script that ended is started again, and asked for less where it cannot give so much."""
+    def ask(
+        self, values: Values, mode: Mode, fresh: bool = False, shape: Shape = USUAL, may_be_late: bool = False
+    ) -> Steps[SegmentResult]:
+        """One segment; a script that ended is started again, and asked for less where it cannot give so much. Whoever can do
+        with what is known so far asks with `may_be_late`; for all others the end of the budget is the end."""
         while True:
             restart = fresh or not self.child_lives(values)
             usual_s = self.hot_s(mode) + (self.start_s if restart else 0.0)
-            result = with_all_of_its_build((yield self._segment(values, mode, restart, shape)), usual_s)
-            self._account(values, mode, restart, result)
+            segment = self._segment(values, mode, restart, shape)
+            result = with_all_of_its_build((yield segment), usual_s)
+            self._account(segment, result)
+            if result.status is Status.LATE and not (may_be_late or shape.bounded):
+                raise BudgetSpentError
             if result.status is Status.ENDED and shape.epochs:
                 return replace(result, status=Status.REFUSED, code="too-few-epochs")
-            if result.status is not Status.ENDED or self._enough(result, shape):
+            if result.status is not Status.ENDED or self._enough(result, segment, shape):
                 return result
             if restart:
                 self._scale /= 2
@@ -169,13 +177,14 @@ class Course:
     def _segment(self, values: Values, mode: Mode, restart: bool, shape: Shape) -> Segment:
         self.asked += 1
         longer = shape.longer
+        fewest = 1 if is_slow(self.step_s) else FEWEST_STEPS
         return Segment(
             id=self.asked,
             knobs=dict(values),
             warm_steps=max(1, int(warm_steps_of(shape, self.plan, values, mode, self.step_s) * self._scale)),
             timed_s=self.plan.timed_s * self._scale * longer * (REAL_LONGER if mode is Mode.REAL else 1.0),
             timed_steps=shape.steps
-            or max(FEWEST_STEPS, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
+            or max(fewest, int(timed_steps(self.plan, values, mode, self.step_s) * self._scale * longer)),
             mode=mode,
             epochs=shape.epochs,
             restart=restart,
@@ -183,15 +192,17 @@ class Course:
             trying=list(self.trying),
             batch=shape.batch,
             through_epoch=shape.through_epoch,
-            limit_s=shape.limit_s,
-            give_up_s=give_up_s(self) if shape.bounded else None,
+            limit_s=min(shape.limit_s or math.inf, until_the_end_s(self.plan, self.spent_s)),
+            give_up_s=until_the_end_s(self.plan, self.spent_s, OVERTIME),
         )
 
-    def _enough(self, result: SegmentResult, shape: Shape) -> bool:
+    def _enough(self, result: SegmentResult, segment: Segment, shape: Shape) -> bool:
         half = self.plan.timed_s * self._scale * min(1.0, shape.longer) / 2
-        return result.seconds >= half and result.steps >= FEWEST_STEPS and result.samples > 0
+        fewest = min(FEWEST_STEPS, segment.timed_steps)
+        return result.seconds >= half and result.steps >= fewest and result.samples > 0
 
-    def _account(self, values: Values, mode: Mode, restart: bool, result: SegmentResult) -> None:
+    def _account(self, segment: Segment, result: SegmentResult) -> None:
+        values, mode, restart = segment.knobs, segment.mode, segment.restart
         self.spent_s += result.took_s
         self.pending = max(0, self.pending - 1)
         self.classes.update(result.classes)
@@ -206,12 +217,14 @@ class Course:
             return
         if any(offer.builds and offer.knob in values for offer in self.plan.offers):
             self._prices.built(values, restart, result.build_s)
+        if not segment.epochs and segment.batch is None and "batch_size" not in values:
+            self._prices.stepped(mode, result)
         if restart:
             # The first child was there before: what it took is known from the first look.
             looked = AGAIN * self.plan.looked_s if self.asked == 1 else 0.0
             self._prices.started(max(looked, plain - self.hot_s(mode)), result.build_s)
-        else:
-            self._prices.ran(values, mode, plain)
+        elif not segment.epochs:
+            self._prices.ran(segment, result)
         if mode is Mode.REAL and not values and result.steps and result.samples > result.steps:
             self.samples_per_step = result.samples / result.steps
 
@@ -221,9 +234,15 @@ class Course:
     # -- time ---------------------------------------------------------------------------------------------------
 
     def hot_s(self, mode: Mode = Mode.REAL) -> float:
-        """What a segment takes in a living child."""
-        seen = self._prices.hot_s(mode)
-        return 1.6 * self.plan.timed_s if isinstance(seen, Missing) else seen
+        """What a segment takes in a living child: its steps, and what else it was seen to take."""
+        step = self.step_s if mode is Mode.REAL else self._prices.step_s(mode)
+        step = self.step_s if isinstance(step, Missing) else step
+        if isinstance(step, Missing):
+            return 1.6 * self.plan.timed_s
+        warm = warm_steps(self.plan, self.whole, mode, self.step_s)
+        timed_s = self.plan.timed_s * self._scale * (REAL_LONGER if mode is Mode.REAL else 1.0)
+        timed = max(timed_s, timed_steps(self.plan, self.whole, mode, self.step_s) * step)
+        return warm * step + timed + self._prices.beside_s(mode)
 
     @property
     def start_s(self) -> float:
@@ -245,6 +264,10 @@ class Course:
     def reserve_s(self) -> float:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
+        if is_slow(self.step_s):
+            # Where a last comparison would take much of the budget, what is kept was judged piece by piece, and that does.
+            few = last * FEWEST_FINAL / FINAL_PAIRS
+            return few if self.stage != "final" and few <= LEAST_KEPT_BACK * self.plan.budget_s else 0.0
         if not self.whole and (not self.demand_may_grow or self.stage == "input"):
             # What could make it much faster has its turn, or has had it. At the very end little is found any more: where
             # something is, a few seconds over are the smaller evil.
@@ -273,8 +296,8 @@ class Course:
         again = self._prices.turning_back_s()
         turning = again if isinstance(again, float) and self.standing_build_s and not restarts else 0.0
         tuned = self.hot_s()
-        # In a hurry some seconds over are the smaller evil.
-        plain = tuned if self.in_a_hurry else max(tuned, self._prices.plain_s)
+        # In a hurry some seconds over are the smaller evil; not where they are many.
+        plain = tuned if self.in_a_hurry and self._prices.plain_s < SLOW_SEGMENT_S else max(tuned, self._prices.plain_s)
         replayed = beside and self.compute_mode is not Mode.REAL
         ceiling = CEILING_LENGTH * self.hot_s(self.compute_mode) if replayed else 0.0
         return FINAL_PAIRS * (tuned + plain + turning + ceiling) + fresh
@@ -310,22 +333,6 @@ class Course:
     def is_exact(self, knob: str) -> bool:
         return self.class_of(self.offer(knob)) is Numerics.EXACT
 
-    def raise_floor(self, ratio: float | Missing) -> None:
-        """The compute side became so much faster."""
-        floor = self.ceilings.with_copy
-        if isinstance(floor, float) and isinstance(ratio, float):
-            self.ceilings = replace(self.ceilings, with_copy=floor * ratio)
-
-    @property
-    def bare_floor(self) -> float | Missing:
-        """The floor without the copy, as it may be by now: the copy takes as long as when it was last looked at."""
-        then, bare = self.floors_seen
-        now = self.ceilings.with_copy
-        if isinstance(then, Missing) or isinstance(bare, Missing) or isinstance(now, Missing):
-            return Missing("not-measured")
-        per_sample = 1 / now - max(0.0, 1 / then - 1 / bare)
-        return 1 / per_sample if per_sample > 0 else float("inf")
-
     def decide(
         self,
         offer: Offer,
@@ -355,7 +362,7 @@ class Course:
         """A knob that was judged before keeps that judgement."""
         before = self.decisions.get((offer.knob, value))
         left = max(0.0, self.left_s() if room_s is None else room_s)
-        return before or self.decide(offer, value, "no-time", {"needs_s": round(needs, 1), "left_s": round(left, 1)})
+        return before or self.decide(offer, value, "no-time", {"needs_s": math.ceil(needs), "left_s": math.floor(left)})
 
     def closed(self, knob: str, value: str) -> Decision | None:
         """The decision on something that failed or has no effect here: it is not asked again."""
@@ -385,11 +392,3 @@ class Course:
         if abs(comparison.drift.change) > abs(self.worst_drift):
             self.worst_drift = comparison.drift.change
         self.throttled = self.throttled or comparison.drift.throttled_after is not None
-
-    def dropped(self) -> list[Decision]:
-        return [decision for decision in self.decisions.values() if decision.verdict is Verdict.DROPPED]
-
-
-def give_up_s(course: Course) -> float:
-    """Of a segment in a child that may take longer than foreseen: the budget is a promise."""
-    return max(course.plan.timed_s, (1 + OVERTIME) * course.plan.budget_s - course.spent_s)

@@ -20,6 +20,7 @@ from flatout.tune.course import FEWEST_SEGMENTS, TURN_S, Course, Steps
 from flatout.tune.ladder import SPARE, by_supply, climb, one_rung
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Verdict
 from flatout.tune.schedule import LOOK_SEGMENTS, Shape, segments_for, workers_of
+from flatout.tune.trial import WORTH
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
 CONTENDED = 0.85  # of the floor, while the loader could give more: workers and loop stand in each other's way
@@ -104,10 +105,15 @@ def _match_workers(course: Course, offer: Offer) -> Steps[None]:
     # At first; when the compute side has had its knobs, the loop that stood in their way may be another one.
     crowded = course.contended and _has_spare(course) and course.demand_may_grow
     waiting = _waiting(course) and not crowded
-    if waiting or course.compute_mode is Mode.REAL:
+    if waiting or (course.compute_mode is Mode.REAL and _could_bring(course) > WORTH):
         yield from _more_workers(course, offer)
     else:
         _skip(course, offer)
+
+
+def _could_bring(course: Course) -> float:
+    """The gain if the loop never waited for a batch: no setting of the input side brings more."""
+    return course.input_share / max(1e-9, 1 - course.input_share)
 
 
 def relieve(course: Course) -> Steps[None]:
@@ -137,7 +143,7 @@ def aid_compute(course: Course) -> Steps[None]:
     offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
     now = workers_of(course.plan, course.whole)
     plenty = min(course.plan.worker_cap, 4 * max(1, now))
-    if course.compute_mode is not Mode.REAL or offer is None or plenty <= now:
+    if course.compute_mode is not Mode.REAL or offer is None or plenty <= now or _could_bring(course) <= WORTH:
         return
     rate = yield from one_rung(course, offer, plenty, Mode.REAL)
     real = course.ceilings.real
@@ -200,7 +206,7 @@ def _may_help(course: Course, offer: Offer) -> bool:
     if offer.knob == "prefetch_factor" and _supply_reached(course):
         return False
     if course.compute_mode is Mode.REAL:
-        return True
+        return Bound.COPY in offer.cures or _could_bring(course) > WORTH
     copying = waits(course.ceilings.with_copy, course.ceilings.without_copy)
     return (Bound.INPUT in offer.cures and _waiting(course)) or (Bound.COPY in offer.cures and (copying or _waiting(course)))
 
@@ -217,7 +223,8 @@ def _skip(course: Course, offer: Offer) -> None:
             real, supply = _told(ceilings.real), _told(ceilings.supply)
             course.decide(offer, value, "supply-reached", {"real": real, "supply": max(real, supply)})
         elif Bound.INPUT in offer.cures:
-            real, demand = _told(ceilings.real), _told(ceilings.with_copy)
+            real = _told(ceilings.real)
+            demand = _told(ceilings.with_copy) or round(real * (1 + _could_bring(course)), 1)
             course.decide(offer, value, "loop-not-waiting", {"real": real, "demand": max(real, demand)})
         else:
             figures = {"with_copy": _told(ceilings.with_copy), "without_copy": _told(ceilings.without_copy)}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from flatout.base.records import Missing
 from flatout.knobs.catalogue import RECORDED
-from flatout.measure.statistics import LEAST_GAIN, Answer, Comparison
+from flatout.measure.statistics import LEAST_GAIN, Answer, Comparison, Pair, plausible_gain
 from flatout.tune.course import Course
 from flatout.tune.model import Decision, Mode, Offer, Outcome, OutcomeState, Params, Verdict
-from flatout.tune.trial import Trial
+from flatout.tune.trial import WORTH, Trial
 
 CHEAP_BUILD_S = 1.0
 
@@ -33,9 +34,17 @@ def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) ->
     if found.answer is Answer.UNKNOWN or trial.out_of_time:
         return course.decide(offer, value, "too-little", {"pairs": found.pairs}, seen)
     figures = gain_and_margin(found)
+    if not shown_not_to_help(trial.pairs):
+        return course.decide(offer, value, "unclear", {**figures, "pairs": found.pairs}, seen)
     # The larger of the machine's and these pairs' own: "-6 % ± 25, inside the noise (3 %)" would be a riddle.
     noise = max(round(100 * found.noise_floor, 1), float(figures["margin"]))
     return course.decide(offer, value, "inside-noise", {**figures, "noise": noise}, seen)
+
+
+def shown_not_to_help(pairs: Sequence[Pair]) -> bool:
+    """Whether a gain worth having is ruled out. What is merely inside the noise may still be one."""
+    hope = plausible_gain(pairs)
+    return isinstance(hope, float) and hope < WORTH
 
 
 def unapplied(course: Course, offer: Offer, value: str, outcome: Outcome) -> Decision:

@@ -83,10 +83,15 @@ def _as_many_as_needed(course: Course, best: int, enough: float) -> int:
 
 def _first_rung(course: Course, now: int, enough: float) -> int:
     """As many as would be enough if none stood in another's way, by doubling; or half of the cores, should these be too few."""
-    own, rung = course.supplies[now] / max(1, now), max(2, 1 << now.bit_length())
+    own, rung = course.supplies[now] / max(1, now), max(_least(course), 1 << now.bit_length())
     while course.demand_may_grow and 4 * rung <= course.plan.worker_cap and rung * own < enough:
         rung *= 2
     return rung
+
+
+def _least(course: Course) -> int:
+    """The first number to try: of two cores the loop itself wants one."""
+    return 1 if course.plan.worker_cap <= 2 else 2
 
 
 def _upwards(course: Course, offer: Offer, first: int, enough: float) -> Steps[int | None]:
@@ -168,7 +173,7 @@ def climb(course: Course, offer: Offer) -> Steps[int | None]:
     best = Rung(now, start if isinstance(start, float) else 0.0)
     cap, missed, workers, worked = course.plan.worker_cap, 0, now, None
     while workers < cap and missed < 2 and not _supplied(course, best.rate) and course.left_s() > course.cost_s(LOOK_SEGMENTS):
-        workers = min(cap, 2 * workers if workers else min(2, cap))
+        workers = min(cap, 2 * workers if workers else _least(course))
         rate = yield from one_rung(course, offer, workers, Mode.REAL)
         if rate is None:
             cap, missed = workers - 1, 2  # so many cannot be had

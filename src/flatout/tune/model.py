@@ -208,6 +208,7 @@ class Plan(Record):
     timed_s: float = 0.5
     warm_steps: int = 4
     start_s: float = 10.0  # of a child, until one was seen
+    step_s: float | None = None  # as the first steps of the first child took
     looked_s: float = 0.0  # what the first child took, which is there before the search begins
 
 

@@ -29,6 +29,7 @@ ON_A_GPU = {
     "prefetch_factor": ("4",),
 }
 ON_A_CPU = {
+    "cpu_threads": (),
     "channels_last": ("on",),
     "fused_optimizer": ("on",),
     "precision": ("bf16",),  # slower but on the newest processors
@@ -74,7 +75,8 @@ def make(
     own = batch_line.own if batch_line is not None else ready.get("batch_size")
     has_loader = bool(ready.get("loaders", True))
     wanted = [name for name in tried if has_loader or not INPUT_SIDE & set(by_name[name].cures)]
-    offers = [_offer(by_name[name], list(tried[name]), ready) for name in wanted]
+    values = {**tried, "cpu_threads": fewer_threads(ready.get("threads"))}
+    offers = [_offer(by_name[name], list(values[name]), ready) for name in wanted if name != "cpu_threads" or values[name]]
     if batch is not BatchGoal.KEEP:
         offers.append(_offer(by_name["batch_size"], [], ready))
     return Plan(
@@ -90,6 +92,7 @@ def make(
         memory_limit=ready.get("memory_limit"),
         headroom=_headroom(bool(ready.get("memory_capped"))),
         timed_s=0.5,
+        step_s=ready.get("step_s"),
         warm_steps=4 if on_gpu else 3,
         **limits,
     )
@@ -109,6 +112,11 @@ def make_exact(ready: Mapping[str, Any], usable_cores: float, **limits: float) -
         workers=int(ready.get("workers") or 0),
         **limits,  # type: ignore[arg-type]
     )
+
+
+def fewer_threads(now: int | None) -> tuple[str, ...]:
+    """Half of them and one alone: small operations gain nothing from a second thread and wait for it all the same."""
+    return tuple(dict.fromkeys(str(count) for count in ((now or 1) // 2, 1) if 0 < count < (now or 1)))
 
 
 def _worker_cap(usable_cores: float, on_gpu: bool) -> int:

@@ -1,19 +1,20 @@
-"""What segments, starts and builds were seen to cost: by that a search knows what it can still pay."""
+"""What steps, starts and builds were seen to cost: by that a search knows what a segment will take, and what it can pay."""
 
 from __future__ import annotations
 
 from statistics import median
 
 from flatout.base.records import Missing, replace
-from flatout.tune.model import Mode, SegmentResult, Status, Values
+from flatout.tune.model import Mode, Segment, SegmentResult, Status, Values
 
-RECENT = 20
+RECENT = 8
 BUILT_S = 1.0  # of compiling: less is no build
 
 
 class Prices:
     def __init__(self) -> None:
-        self._hot: dict[Mode, list[float]] = {}
+        self._steps: dict[Mode, list[float]] = {}  # seconds of a step …
+        self._beside: dict[Mode, list[float]] = {}  # … and what segments took beside their steps: switching, evaluations, logs
         self._starts: list[float] = []
         self._built: set[tuple[tuple[str, str], ...]] = set()  # what was compiled for in the living child
         self._turned_back: list[float] = []
@@ -25,10 +26,18 @@ class Prices:
         if build_s > 0:
             self.rebuilt_s = build_s
 
-    def ran(self, values: Values, mode: Mode, seconds: float) -> None:
-        self._hot.setdefault(mode, []).append(seconds)
-        if mode is Mode.REAL and not values:
-            self.plain_s = seconds
+    def stepped(self, mode: Mode, result: SegmentResult) -> None:
+        if isinstance(result.step_s, float):
+            self._steps.setdefault(mode, []).append(result.step_s)
+
+    def ran(self, segment: Segment, result: SegmentResult) -> None:
+        """In a living child."""
+        took = result.took_s - result.build_s
+        if isinstance(result.step_s, float):
+            steps_s = (segment.warm_steps + result.steps) * result.step_s
+            self._beside.setdefault(segment.mode, []).append(max(0.0, took - steps_s))
+        if segment.mode is Mode.REAL and not segment.knobs:
+            self.plain_s = took
 
     def built(self, values: Values, restart: bool, build_s: float) -> None:
         """Under something that is compiled."""
@@ -39,9 +48,13 @@ class Prices:
             self._turned_back.append(build_s)
         self._built.add(key)
 
-    def hot_s(self, mode: Mode) -> float | Missing:
-        """A segment in a living child."""
-        return _median(self._hot.get(mode) or self._hot.get(Mode.REAL) or [])
+    def step_s(self, mode: Mode) -> float | Missing:
+        """Of the latest segments in this mode, or of the real loop."""
+        return _median(self._steps.get(mode) or self._steps.get(Mode.REAL) or [])
+
+    def beside_s(self, mode: Mode) -> float:
+        seen = _median(self._beside.get(mode) or self._beside.get(Mode.REAL) or [])
+        return 0.0 if isinstance(seen, Missing) else seen
 
     def start_s(self) -> float | Missing:
         return _mean(self._starts)

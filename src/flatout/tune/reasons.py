@@ -38,6 +38,7 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "already": (Verdict.NOT_APPLIED, frozenset()),
     "fault": (Verdict.FAILED, frozenset({"status"})),
     "fault-later": (Verdict.FAILED, frozenset({"status"})),
+    "unclear": (Verdict.UNKNOWN, frozenset({"gain", "margin", "pairs"})),
     "too-little": (Verdict.UNKNOWN, frozenset({"pairs"})),
     "interrupted": (Verdict.UNKNOWN, frozenset({"status"})),
     "no-time": (Verdict.UNKNOWN, frozenset({"needs_s", "left_s"})),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from flatout.tune.course import Course, StandingBrokenError, Steps
+from flatout.tune.course import Course, Steps
 from flatout.tune.model import Mode, Status
+from flatout.tune.stops import StandingBrokenError
 from flatout.tune.trial import Question, Trial, hold
 
 

@@ -16,7 +16,9 @@ RESTART_ORDER = (True, False)
 FROM_THE_LOADER = frozenset({Mode.REAL, Mode.SUPPLY})
 FEWEST_TIMED_STEPS = 8
 DEFAULT_PREFETCH = 2
-SLOW_S = 1.0
+SLOW_DRAWN = 3  # batches
+SLOW_S = 1.0  # so many seconds of steps are enough
+SLOW_STEP_S = 0.3  # such a step scatters little and costs much: one to warm, and one or two that are timed
 CEILING_LENGTH = 0.6  # of a segment: what waits for nothing scatters less
 
 
@@ -68,6 +70,8 @@ def workers_of(plan: Plan, values: Values) -> int:
 
 def warm_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
     """Until what a switch left behind is gone: with workers also the batches that lay ready, which came at no price."""
+    if is_slow(step_s):
+        return 2 if any(offer.builds and offer.knob in values for offer in plan.offers) else 1
     fewest = _fewer_if_slow(plan.warm_steps, step_s)
     if mode not in FROM_THE_LOADER or not workers_of(plan, values):
         return fewest
@@ -80,13 +84,23 @@ def warm_steps_of(shape: Shape, plan: Plan, values: Values, mode: Mode, step_s: 
     if shape.warm is None:
         return warm_steps(plan, values, mode, step_s)
     builds = any(offer.builds and offer.knob in values for offer in plan.offers)
-    return max(shape.warm, plan.warm_steps) if builds else shape.warm
+    return max(shape.warm, warm_steps(plan, values, mode, step_s)) if builds else shape.warm
 
 
 def timed_steps(plan: Plan, values: Values, mode: Mode, step_s: float | Missing) -> int:
     """Workers deliver in bursts of their number: a window must hold several bursts."""
+    if is_slow(step_s):
+        return SLOW_DRAWN if mode is Mode.SUPPLY else _few(step_s)
     bursts = 4 * workers_of(plan, values) if mode in FROM_THE_LOADER else 0
     return max(_fewer_if_slow(FEWEST_TIMED_STEPS, step_s), bursts)
+
+
+def is_slow(step_s: float | Missing) -> bool:
+    return isinstance(step_s, float) and step_s > SLOW_STEP_S
+
+
+def _few(step_s: float | Missing) -> int:
+    return 2 if isinstance(step_s, float) and step_s <= SLOW_S else 1
 
 
 def _fewer_if_slow(steps: int, step_s: float | Missing) -> int:
@@ -94,6 +108,11 @@ def _fewer_if_slow(steps: int, step_s: float | Missing) -> int:
     if isinstance(step_s, Missing) or steps * step_s <= SLOW_S:
         return steps
     return max(2, int(SLOW_S / step_s))
+
+
+def until_the_end_s(plan: Plan, spent_s: float, overtime: float = 0.0) -> float:
+    """Of the budget, which is a promise: no segment takes longer, whatever it does; one may have begun at its very end."""
+    return max(plan.timed_s, (1 + overtime) * plan.budget_s - spent_s)
 
 
 def differing(first: Values, second: Values) -> Sequence[str]:

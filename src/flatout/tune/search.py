@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 from flatout.base.errors import RecordError
 from flatout.base.records import Missing, replace
-from flatout.measure.statistics import Answer, Comparison
+from flatout.measure.statistics import FEWEST_PAIRS, Answer, Comparison, plainly_faster
 from flatout.tune.baseline import baseline, look
 from flatout.tune.batch_growth import leave_if_idle
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.batch_search import batch_size
 from flatout.tune.compute import compute_knobs, partners
-from flatout.tune.course import FINAL_PAIRS, Course, StandingBrokenError, Steps, TooShortError
+from flatout.tune.course import FEWEST_SEGMENTS, FINAL_PAIRS, Course, Steps
 from flatout.tune.inputs import (
     aid_compute,
     input_is_the_wall,
@@ -31,6 +31,7 @@ from flatout.tune.model import (
     Decision,
     Ending,
     Finished,
+    Mode,
     Offer,
     Params,
     Plan,
@@ -40,6 +41,7 @@ from flatout.tune.model import (
     Values,
 )
 from flatout.tune.progress import progress_of
+from flatout.tune.stops import BudgetSpentError, StandingBrokenError, TooShortError
 from flatout.tune.trial import Trial
 from flatout.tune.whole import drop_each_once, last_comparison, revive, spare_time, take_all_back, what_was_left_open
 
@@ -110,7 +112,17 @@ def ended(course: Course, improve: Callable[[Course], Steps[None]]) -> Steps[Fin
         return _finish(course, None, Ending.BASELINE_FAILS, "fault", {"status": broken.status.value})
     except TooShortError:
         return _finish(course, None, Ending.TOO_SHORT)
+    except BudgetSpentError:
+        _leave_the_rest_open(course)
+        trial = None
     return _conclude(course, trial)
+
+
+def _leave_the_rest_open(course: Course) -> None:
+    for offer in course.offers():
+        for value in offer.values or ["more"]:
+            if not course.tried(offer.knob, value) and offer.knob not in course.whole and offer.knob != "batch_size":
+                course.no_time(offer, value, course.cost_s(FEWEST_SEGMENTS))
 
 
 def _improve(course: Course) -> Steps[None]:
@@ -205,7 +217,8 @@ def _judged(course: Course, trial: Trial | None) -> Ending:
         # There was no time to compare the whole: what is in it was judged piece by piece, and no figure is claimed for all.
         return Ending.TUNED if course.whole else nothing
     found = trial.comparison
-    if not _asked_for(course, found) and (found is None or found.answer is not Answer.FASTER) and not _all_agree(trial):
+    shown = (found is not None and found.answer is Answer.FASTER) or _all_agree(course, trial)
+    if not shown and not _asked_for(course, found):
         unclear = found is None or found.answer is Answer.UNKNOWN or _could_be_faster(found)
         take_all_back(course, trial, unclear)
         return Ending.NOTHING_SHOWN if unclear else nothing
@@ -220,9 +233,12 @@ def _asked_for(course: Course, found: Comparison | None) -> bool:
     return wanted or found is None or found.answer is Answer.UNKNOWN
 
 
-def _all_agree(trial: Trial) -> bool:
-    """On a restless machine an interval is long; but where each of so many pairs is faster, chance has said so in one of 32."""
-    return len(trial.pairs) >= FINAL_PAIRS and all(pair.b > (1 + WORTH_HAVING) * pair.a for pair in trial.pairs)
+def _all_agree(course: Course, trial: Trial) -> bool:
+    """On a restless machine an interval is long; but where each of so many pairs is faster, chance has said so in one of 32.
+    Where the budget ended before there could be an interval, two plainly faster pairs leave standing what was shown before."""
+    if len(trial.pairs) >= FINAL_PAIRS:
+        return all(pair.b > (1 + WORTH_HAVING) * pair.a for pair in trial.pairs)
+    return len(trial.pairs) < FEWEST_PAIRS and plainly_faster(trial.pairs, course.noise.of(Mode.REAL))
 
 
 def _could_be_faster(found: Comparison) -> bool:
@@ -234,13 +250,14 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
     none = Missing("not-measured")
     found = trial.comparison if trial is not None else None
     tuned = ending is Ending.TUNED
+    bounded = found is not None and isinstance(found.lower, float)  # a gain of the whole without an interval is no figure
     if not code and course.wall:
         code = "input-is-the-wall"
     return Finished(
         ending=ending,
         profile=dict(course.whole) if tuned or ending is Ending.SMALLER else {},
         decisions=list(course.decisions.values()),
-        speedup=found.ratio if found is not None and tuned else none,
+        speedup=found.ratio if found is not None and bounded and tuned else none,
         lower=found.lower if found is not None and tuned else none,
         upper=found.upper if found is not None and tuned else none,
         baseline=_mean(trial.rates_a) if trial is not None else course.ceilings.real,

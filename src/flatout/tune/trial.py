@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -12,13 +13,15 @@ from flatout.measure.statistics import (
     Comparison,
     Pair,
     compare,
+    plainly_faster,
     plainly_slower,
     plausible_gain,
 )
-from flatout.tune.course import Course, StandingBrokenError, Steps
+from flatout.tune.course import Course, Steps
 from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
 from flatout.tune.pace import Pace, pace_of
 from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, a_first, differing, restarting
+from flatout.tune.stops import StandingBrokenError
 
 WORTH = 0.02  # a knob that can hardly give this much is not measured any longer …
 WORTH_IN_A_HURRY = 0.04  # … nor one that takes the time of others
@@ -62,6 +65,7 @@ class Trial:
     build_a_s: float = 0.0
     build_b_s: float = 0.0
     step_a_s: float | Missing = NOT_MEASURED
+    step_b_s: float | Missing = NOT_MEASURED
     rates_a: list[float] = field(default_factory=list)
     rates_b: list[float] = field(default_factory=list)
     beside: list[Pair] = field(default_factory=list)  # the ceiling and B, a pair for each of `pairs`
@@ -114,7 +118,7 @@ def _clear_already(course: Course, question: Question, trial: Trial) -> bool:
     noise = course.noise.of(question.mode)
     if question.worth is not None and plainly_slower(trial.pairs, noise):
         trial.plainly_slower = True
-    if question.settled_if_clear and plainly_slower([_turned(pair) for pair in trial.pairs], noise):
+    if question.settled_if_clear and plainly_faster(trial.pairs, noise):
         trial.plainly_faster = True
     if trial.plainly_slower or trial.plainly_faster:
         trial.comparison = compare(trial.pairs, noise, question.looks)
@@ -178,7 +182,7 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
             rates.update((yield from _ceiling(course, question)))
             continue
         values = question.a if arm == "a" else question.b
-        result = yield from course.ask(values, question.mode, shape=question.shape_of(arm))
+        result = yield from course.ask(values, question.mode, shape=question.shape_of(arm), may_be_late=True)
         if result.status is Status.LATE:
             trial.out_of_time = True
             return None
@@ -191,7 +195,7 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
         if arm == question.suspect.value and _note_unapplied(question, trial, result):
             return None
         rates[arm] = result.rate
-        _note(trial, arm, result)
+        note_arm(trial, arm, result)
     trial._standing_faults = 0
     trial.rates_a.append(rates["a"])
     trial.rates_b.append(rates["b"])
@@ -204,14 +208,15 @@ def _ceiling(course: Course, question: Question) -> Steps[dict[str, float]]:
     """What B could do, under its name; nothing where that cannot be had, and it is not asked for again."""
     if question.beside is None:
         return {}
-    result = yield from course.ask(question.b, question.beside, shape=replace(question.shape_of("b"), longer=CEILING_LENGTH))
+    shape = replace(question.shape_of("b"), longer=CEILING_LENGTH)
+    result = yield from course.ask(question.b, question.beside, shape=shape, may_be_late=True)
     if result.status is not Status.OK or isinstance(result.rate, Missing):
         question.beside = None
         return {}
     return {"beside": result.rate}
 
 
-def _note(trial: Trial, arm: str, result: SegmentResult) -> None:
+def note_arm(trial: Trial, arm: str, result: SegmentResult) -> None:
     if isinstance(result.power_w, float):
         (trial.power_a if arm == "a" else trial.power_b).append(result.power_w)
     if isinstance(result.working, float):
@@ -221,6 +226,7 @@ def _note(trial: Trial, arm: str, result: SegmentResult) -> None:
         trial.build_a_s = max(trial.build_a_s, result.build_s)
     else:
         trial.pace = pace_of(result)
+        trial.step_b_s = result.step_s
         trial.build_b_s = max(trial.build_b_s, result.build_s)
 
 
@@ -234,19 +240,23 @@ def _refused(question: Question, trial: Trial, result: SegmentResult) -> None:
     question.b = dict(question.a)
 
 
+def note_without_effect(trial: Trial, result: SegmentResult, knobs: Sequence[str]) -> dict[str, Outcome]:
+    """Which of these had no effect: no effect, no verdict."""
+    silent = Outcome(state=OutcomeState.REFUSED, code=result.code or "no-report", details=result.details)
+    found = {knob: result.outcomes.get(knob, silent) for knob in knobs}
+    found = {knob: outcome for knob, outcome in found.items() if outcome.state is not OutcomeState.APPLIED}
+    if found:
+        trial.unapplied.update(found)
+        trial.pairs.clear()
+    return found
+
+
 def _note_unapplied(question: Question, trial: Trial, result: SegmentResult) -> bool:
-    """Takes knobs without an effect out of the comparison: no effect, no verdict."""
+    """Takes knobs without an effect out of the comparison."""
     suspected, other = (question.b, question.a) if question.suspect is Suspect.B else (question.a, question.b)
-    silent = Outcome(state=OutcomeState.REFUSED, code="no-report")
-    found = {}
-    for knob in differing(other, suspected):
-        outcome = result.outcomes.get(knob, silent)
-        if outcome.state is not OutcomeState.APPLIED:
-            found[knob] = outcome
+    found = note_without_effect(trial, result, differing(other, suspected))
     if not found:
         return False
-    trial.unapplied.update(found)
-    trial.pairs.clear()
     left = {knob: value for knob, value in suspected.items() if knob not in found}
     left.update({knob: other[knob] for knob in found if knob in other})
     if question.suspect is Suspect.B:
@@ -268,10 +278,6 @@ def _after_fault(course: Course, question: Question, trial: Trial, arm: str, res
         return
     trial._tried_alone = True
     values = question.a if arm == "a" else question.b
-    again = yield from course.ask(values, question.mode, fresh=True, shape=question.shape_of(arm))
+    again = yield from course.ask(values, question.mode, fresh=True, shape=question.shape_of(arm), may_be_late=True)
     if again.fault or isinstance(again.rate, Missing):
-        trial.fault = again.status
-
-
-def _turned(pair: Pair) -> Pair:
-    return Pair(pair.b, pair.a, not pair.a_first)
+        trial.fault = again.status if again.fault else result.status

@@ -31,7 +31,7 @@ LEAVING_OUT_SHARE = 0.15  # of the budget, for leaving out what needs children o
 # A batch is not left out, and workers that stay show over whole epochs only: these were judged last, in the whole.
 JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
 GRAPHS_PASSED_OVER = ("better-value", "not-launch-bound", *NO_GAIN_ALONE)
-LEFT_OPEN = ("no-time", "too-little")
+LEFT_OPEN = ("no-time", "too-little", "unclear")
 AT_FLOOR = 0.9
 PLAIN_GAIN = 20.0  # per cent
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
@@ -43,7 +43,7 @@ def revive(course: Course) -> Steps[bool]:
     """Tries again, once, what was dropped for its figures before the loop became another one."""
     kept_before = dict(course.whole)
     course.stage = "again"
-    waiting = [decision for decision in course.dropped() if _worth_again(course, decision)]
+    waiting = [decision for decision in list(course.decisions.values()) if _worth_again(course, decision)]
     for index, decision in enumerate(waiting):
         course.pending = LOOK_SEGMENTS * (len(waiting) - index)
         if decision.knob not in course.whole:

@@ -1,0 +1,150 @@
+"""Several settings against one plain arm, in turn: where steps are slow, a plain arm for each setting would cost too much.
+
+A round is the standing knobs and each setting once, every other round backwards (A b c d, d c b A), so that a straight drift
+cancels over two of them. After two rounds the best of those that are plainly faster is kept, and the others are asked again
+beside it; where none is, the rounds go on while they can be paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flatout.base.records import Missing
+from flatout.measure.statistics import FEWEST_PAIRS, Answer, Pair, compare, plainly_faster, plainly_slower, plausible_gain
+from flatout.tune.course import Course, Steps
+from flatout.tune.judge import judge
+from flatout.tune.model import Mode, Offer, SegmentResult, Status, Values
+from flatout.tune.recover import recover
+from flatout.tune.stops import StandingBrokenError
+from flatout.tune.trial import STANDING_TRIES, WORTH, Trial, note_arm, note_without_effect
+
+FEWEST_ROUNDS = 2
+MOST_ROUNDS = 8
+
+
+@dataclass(kw_only=True)
+class Arm:
+    offer: Offer
+    trial: Trial = field(default_factory=Trial)
+
+    @property
+    def value(self) -> str:
+        return self.offer.values[0]
+
+    @property
+    def over(self) -> bool:
+        trial = self.trial
+        return trial.fault is not None or bool(trial.unapplied) or trial.plainly_slower or trial.plainly_faster
+
+
+def rotate(course: Course, offers: Sequence[Offer], mode: Mode) -> Steps[None]:
+    """The first value of each, in their order where there is not time for all."""
+    waiting = [offer for offer in offers if offer.values and not _settled(course, offer)]
+    while waiting:
+        fitting = int(course.left_s() / (FEWEST_ROUNDS * course.hot_s(mode))) - 1
+        if fitting < 1:
+            for offer in waiting:
+                course.no_time(offer, offer.values[0], 2 * FEWEST_ROUNDS * course.hot_s(mode))
+            return
+        asked, later = waiting[:fitting], waiting[fitting:]
+        try:
+            again = yield from _compared(course, [Arm(offer=offer) for offer in asked], mode)
+        except StandingBrokenError as broken:
+            if not (yield from recover(course, broken.status, mode)):
+                raise
+            again = list(asked)
+        course.trying = []
+        waiting = [*again, *later]
+
+
+def _settled(course: Course, offer: Offer) -> bool:
+    return offer.knob in course.whole or course.closed(offer.knob, offer.values[0]) is not None
+
+
+def _compared(course: Course, arms: list[Arm], mode: Mode) -> Steps[list[Offer]]:
+    """Those that are to be asked again beside the one that was kept."""
+    open_arms, rounds, late = list(arms), 0, False
+    while open_arms and rounds < MOST_ROUNDS and not late:
+        if rounds >= FEWEST_ROUNDS and course.left_s() < (1 + len(open_arms)) * course.hot_s(mode):
+            break
+        late = yield from _round(course, open_arms, mode, plain_first=rounds % 2 == 0)
+        rounds += 1
+        for arm in open_arms if rounds >= FEWEST_ROUNDS else []:
+            _look_at(course, arm, mode)
+        if any(arm.trial.plainly_faster for arm in arms):
+            break
+        open_arms = [arm for arm in open_arms if not arm.over and _hopeful(arm.trial)]
+    return _decided(course, arms, mode, late or course.left_s() < 2 * FEWEST_ROUNDS * course.hot_s(mode))
+
+
+def _round(course: Course, arms: list[Arm], mode: Mode, plain_first: bool) -> Steps[bool]:
+    """Whether the budget ended in it."""
+    standing: Values = {**course.whole, **course.aid}
+    order: list[Arm | None] = [None, *arms] if plain_first else [*reversed(arms), None]
+    plain: SegmentResult | None = None
+    rates: list[tuple[Arm, float]] = []
+    for arm in order:
+        course.trying = [] if arm is None else [arm.offer.knob]
+        if arm is None:
+            plain = yield from _standing(course, standing, mode)
+            if plain.status is Status.LATE:
+                return True
+            continue
+        values = {**standing, arm.offer.knob: arm.value}
+        result = yield from course.ask(values, mode, may_be_late=True)
+        if result.status is Status.LATE:
+            return True
+        if result.fault:
+            arm.trial.fault = result.status
+        elif not note_without_effect(arm.trial, result, [arm.offer.knob]) and isinstance(result.rate, float):
+            rates.append((arm, result.rate))
+            note_arm(arm.trial, "b", result)
+    if plain is not None and isinstance(plain.rate, float):
+        for arm, rate in rates:
+            arm.trial.pairs.append(Pair(plain.rate, rate, plain_first))
+            note_arm(arm.trial, "a", plain)
+    return False
+
+
+def _standing(course: Course, values: Values, mode: Mode) -> Steps[SegmentResult]:
+    for _ in range(STANDING_TRIES):
+        result = yield from course.ask(values, mode, may_be_late=True)
+        if result.status is Status.LATE or isinstance(result.rate, float):
+            return result
+    raise StandingBrokenError(result.status)
+
+
+def _look_at(course: Course, arm: Arm, mode: Mode) -> None:
+    trial, noise = arm.trial, course.noise.of(mode)
+    trial.plainly_slower = plainly_slower(trial.pairs, noise)
+    trial.comparison = compare(trial.pairs, noise, (FEWEST_PAIRS, MOST_ROUNDS))
+    trial.plainly_faster = plainly_faster(trial.pairs, noise) or trial.comparison.answer is Answer.FASTER
+
+
+def _hopeful(trial: Trial) -> bool:
+    hope = plausible_gain(trial.pairs)
+    return isinstance(hope, Missing) or hope >= WORTH
+
+
+def _decided(course: Course, arms: list[Arm], mode: Mode, no_more_time: bool) -> list[Offer]:
+    """Keeps the best of those that are faster. What was faster as well, or is not clear yet, is asked again beside it."""
+    faster = sorted((arm for arm in arms if arm.trial.plainly_faster), key=_ratio, reverse=True)
+    unclear = [arm for arm in arms if not arm.over and _hopeful(arm.trial)]
+    again = [*faster[1:], *(unclear if faster else [])]
+    for arm in arms:
+        if arm in again and not no_more_time:
+            continue
+        if arm in faster[1:]:
+            course.no_time(arm.offer, arm.value, 2 * FEWEST_ROUNDS * course.hot_s(mode))
+        elif arm not in faster[:1]:
+            judge(course, arm.offer, arm.value, arm.trial, mode)
+    for arm in faster[:1]:
+        judge(course, arm.offer, arm.value, arm.trial, mode)
+        course.step_s = arm.trial.step_b_s  # what the next ones are priced by
+    return [] if no_more_time else [arm.offer for arm in again]
+
+
+def _ratio(arm: Arm) -> float:
+    found = arm.trial.comparison
+    return found.ratio if found is not None and isinstance(found.ratio, float) else 0.0

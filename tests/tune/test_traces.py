@@ -1,0 +1,88 @@
+"""The judge on traces of step times: without an effect it claims nothing, and a tenth is found."""
+
+import random
+from functools import cache
+
+import pytest
+from imagined import APPLIED, offer, plan
+from traces import made, recorded
+
+from flatout.knobs.model import Bound, Numerics
+from flatout.tune.answers import result_of
+from flatout.tune.baseline import baseline
+from flatout.tune.compute import consider
+from flatout.tune.model import Finished, Mode, Verdict
+from flatout.tune.search import Search
+
+KNOB = offer("fused_optimizer", ["on"], Numerics.TOLERANCE, [Bound.LAUNCH])
+RUNS = 200
+LONGEST_S = 600.0  # of a trace's own time for one setting
+
+
+class Ended(Exception):
+    """Carries the decision out of the search."""
+
+
+def one_setting(course):
+    yield from baseline(course)
+    decision = yield from consider(course, KNOB, "on", Mode.REAL)
+    raise Ended(decision)
+
+
+class Runner:
+    """Steps of a trace, one after the other; under the setting its ordinary steps are `gain` times as fast."""
+
+    def __init__(self, trace, gain, seed):
+        self.trace, self.gain = trace, gain
+        self.place = random.Random(seed).randrange(len(trace.ordinary))
+
+    def step(self, faster):
+        place = self.place = (self.place + 1) % len(self.trace.ordinary)
+        wait, extra = self.trace.waits[place], self.trace.extra[place]
+        return self.trace.ordinary[place] / (self.gain if faster else 1.0) + wait + extra, wait
+
+    def run(self, segment):
+        faster = "fused_optimizer" in segment.knobs
+        took = sum(self.step(faster)[0] for _ in range(segment.warm_steps))
+        times, waits, timed = [], [], 0.0
+        while timed < segment.timed_s or len(times) < segment.timed_steps:
+            time, wait = self.step(faster)
+            times.append(time)
+            waits.append(wait)
+            usual = sorted(times)[len(times) // 2]
+            timed += min(time, wait + 5 * usual)  # as the agent sets apart what is far from usual
+        outcomes = {name: {"status": "applied", "code": "", "details": {}} for name in segment.knobs}
+        answer = {"id": segment.id, "status": "ok", "samples": len(times), "seconds": sum(times), "steps": len(times)}
+        return result_of({**answer, "step_times": times, "step_waits": waits, "outcomes": outcomes}, took + sum(times))
+
+
+def decision_of(trace, gain, seed):
+    runner, results = Runner(trace, gain, seed), []
+    found = Search(plan(offers=[KNOB], budget_s=LONGEST_S, timed_s=0.5, has_loader=False), one_setting)
+    try:
+        while True:
+            segment = found.next(results)
+            assert not isinstance(segment, Finished)
+            results.append(runner.run(segment))
+    except Ended as end:
+        return end.args[0]
+
+
+@cache
+def decisions(gain):
+    every = [*made(), *recorded()]
+    return [(every[seed % len(every)].name, decision_of(every[seed % len(every)], gain, seed)) for seed in range(RUNS)]
+
+
+def test_without_an_effect_nothing_is_claimed():
+    claimed = [(name, one.ratio) for name, one in decisions(1.0) if one.verdict is Verdict.KEPT]
+    assert len(claimed) <= 0.05 * RUNS, claimed
+
+
+def test_a_tenth_is_found():
+    missed = [(name, one.code, one.ratio) for name, one in decisions(1.1) if one.verdict is not Verdict.KEPT]
+    assert len(missed) <= 0.1 * RUNS, missed
+
+
+def test_there_are_traces_of_ten_scripts():
+    assert len(recorded()) >= 10
