@@ -3,8 +3,7 @@
 import random
 from functools import cache
 
-import pytest
-from imagined import APPLIED, offer, plan
+from imagined import offer, plan
 from traces import made, recorded
 
 from flatout.knobs.model import Bound, Numerics
