@@ -1,7 +1,7 @@
 """Step times as scripts have them: recorded ones (`*.json` beside this file), and made ones of the kinds that were met.
 
-A recorded trace is `{"script": …, "step_times": [seconds], "step_waits": [seconds]}`: when each step ended, and how long the loop
-waited for its batch. `record.py` makes one of any script.
+A recorded trace is `{"script": …, "step_times": [seconds], "step_waits": [seconds]}`: how long each step took, and how much of
+it the loop waited for its batch. `record.py` makes one of any script.
 """
 
 from __future__ import annotations

@@ -47,11 +47,8 @@ def main(script: str, target: str, steps: int = 1000) -> None:
                 answer = child.answer(number)
                 times += answer["step_times"]
                 waits += answer["step_waits"]
-    told = {
-        "script": Path(script).stem,
-        "step_times": [round(one, 5) for one in times],
-        "step_waits": [round(one, 5) for one in waits],
-    }
+    rounded = {"step_times": [round(one, 5) for one in times], "step_waits": [round(one, 5) for one in waits]}
+    told = {"script": Path(script).stem, **rounded}
     Path(target).write_text(json.dumps(told, separators=(",", ":")) + "\n")
 
 
