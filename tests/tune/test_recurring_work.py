@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import QUIET
 from flatout.base.clock import SystemClock
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.measure.step_times import set_apart
 from flatout.tune.model import Mode, Segment, Status
 from flatout.tune.trials import Trials
@@ -48,7 +48,7 @@ def test_an_evaluation_without_a_loader_is_not_in_the_speed_of_the_loop(script, 
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, str(script(EVALUATES))]
-    with Trials(command, {**os.environ, **QUIET}, Sandbox([]), SystemClock(), tmp_path / "log") as trials:
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         assert trials.look()["loaders"] == []
         results = [
             trials.carry_out(

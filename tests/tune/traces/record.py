@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flatout.base.clock import SystemClock
 from flatout.base.records import dump
-from flatout.launch.sandbox import Sandbox
+from flatout.launch.protection import Unprotected
 from flatout.tune.model import Mode, Segment
 from flatout.tune.trials import Trials
 
@@ -36,7 +36,7 @@ def main(script: str, target: str, steps: int = 1000) -> None:
     waits: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         command, log = [sys.executable, os.path.abspath(script)], Path(folder) / "log"
-        with Trials(command, dict(os.environ), Sandbox([]), SystemClock(), log) as trials:
+        with Trials(command, dict(os.environ), Unprotected(), SystemClock(), log) as trials:
             assert trials.look() is not None, trials.said
             for number in range(1, -(-steps // SEGMENT_STEPS) + 1):
                 asked = segment(number, SEGMENT_STEPS)
