@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from _flatout_agent.apply.compile import Recorded
-from _flatout_agent.apply.recording import both_passes, gradients_of, twins_of
+from _flatout_agent.apply.recording import both_passes, gradients_of, trained, twins_of
 
 WAITS = "_local_scalar_dense"
 
@@ -58,13 +58,12 @@ class Taped:
         self._forward, self._backward = Tape(), Tape()
         with twins_of(torch, module) as twins:
             with self._forward:
-                out = run(self.inputs)
-            self.gradient = torch.empty_like(out)
+                self._held = run(self.inputs)
+            self.given = [torch.empty_like(out) for out in trained(self._held)]
             with self._backward:
                 weights = [twins[id(weight)] for weight in wanted]
-                gradients = gradients_of(torch, out, weights, self.gradient, keep=True)
-        self._held = out
-        self.out = out.detach()
+                gradients = gradients_of(torch, trained(self._held), weights, self.given, keep=True)
+        self.outs = [out.detach() for out in self._held]
         self.gradients = [None if one is None else one.detach() for one in gradients]
 
     def forward(self):
@@ -80,18 +79,22 @@ class Again:
     def __init__(self, run, inputs, wanted, module):
         self._run, self._wanted, self._module = run, wanted, module
         self.inputs = [tensor.detach().clone() for tensor in inputs]
-        out, *gradients = both_passes(torch, run, self.inputs, wanted, module)
-        self.out = out.clone()
-        self.gradient = torch.empty_like(out)
-        self.gradients = [None if one is None else one.clone() for one in gradients]
+        found = both_passes(torch, run, self.inputs, wanted, module)
+        count = len(found) - len(wanted)
+        self.outs = [out.clone() for out in found[:count]]
+        self.gradients = [None if one is None else one.clone() for one in found[count:]]
+        self.forward()
+        self.given = [torch.empty_like(out) for out in trained(self._through)]
 
     def forward(self):
         with torch.enable_grad():
             self._through = self._run(self.inputs)
-        self.out.copy_(self._through.detach())
+        for place, out in zip(self.outs, self._through, strict=True):
+            place.copy_(out.detach())
 
     def backward(self):
-        found = torch.autograd.grad(self._through, self._wanted, self.gradient, allow_unused=True, retain_graph=True)
+        through = trained(self._through)
+        found = torch.autograd.grad(through, self._wanted, self.given, allow_unused=True, retain_graph=True)
         for place, one in zip(self.gradients, found, strict=True):
             if place is not None:
                 place.copy_(one)

@@ -4,6 +4,7 @@ There is no card here: at the one seam, `Recorder`, stands a tape of operations 
 """
 
 import copy
+import dataclasses
 import random
 import warnings
 
@@ -333,11 +334,6 @@ def hooks_its_output(self, x):
     return out
 
 
-def returns_two(self, x):
-    out = plain(self, x)
-    return (out, out.detach())
-
-
 def of_its_history(self, x):
     self.history.append(float(x.shape[0]))
     return plain(self, x) / len(self.history)
@@ -378,19 +374,172 @@ def test_draws_of_the_host_are_seen():
     assert draws.seen()
 
 
-def test_several_outputs_run_plain():
-    class Both(Training):
+def with_loss(self, x, y=None, scale=1.0):
+    """As language models are written: the loss is computed inside, and returned beside what it was computed from."""
+    out = plain(self, x)
+    loss = nn.functional.cross_entropy(out, y) * scale * self.settings.weight
+    return (out, loss) if self.settings.how == "tuple" else {"loss": loss, "logits": out, "none": None}
+
+
+@dataclasses.dataclass
+class Settings:
+    how: str
+    weight: float = 1.0
+
+
+class WithLoss(Net):
+    forward = with_loss
+
+    def __init__(self, how):
+        super().__init__()
+        self.settings = Settings(how)
+
+
+class LossInside(Training):
+    how = "tuple"
+
+    def __init__(self, **settings):
+        super().__init__(model=lambda: WithLoss(self.how), **settings)
+
+    def loss_of(self, answer, step):
+        return answer[1] if self.how == "tuple" else answer["loss"]
+
+    def run(self, at_step=lambda step: None):
+        for _ in range(self.epochs):
+            for x, y, _ in self.loader:
+                loss = self.loss_of(self.model(x, y=y, scale=0.5), self.steps)
+                loss.backward()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                self.losses.append(float(loss.detach()))
+                self.steps += 1
+                at_step(self.steps)
+        return self
+
+
+@pytest.mark.parametrize("how", ["tuple", "dict"])
+def test_a_loss_that_is_returned_beside_other_outputs(how):
+    kind = type("Kind", (LossInside,), {"how": how})
+    proof = same_as_plain(kind)
+    assert proof.status == "applied", proof
+    assert proof.details["replays"] == 23
+    assert proof.details["exact"] is True
+
+
+def test_settings_that_change_in_mid_training_are_followed():
+    def lighter(training, step):
+        if step == 9:
+            training.model.settings.weight = 0.25
+
+    proof = same_as_plain(LossInside, lighter)
+    assert proof.status == "applied", proof
+    assert proof.details["cuda_graphs"] == 4
+
+
+def test_outputs_that_get_a_gradient_only_sometimes():
+    class Sometimes(LossInside):
+        def loss_of(self, answer, step):
+            out, loss = answer
+            if step % 5 == 3:
+                return loss + 0.01 * out.square().mean()
+            return out.square().mean() if step % 5 == 4 else loss
+
+    proof = same_as_plain(Sometimes)
+    assert proof.details["replays"] == 23
+
+
+def test_weights_that_nothing_trains_in_a_step_have_no_gradient_rather_than_zeros():
+    class TwoHeads(Net):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Linear(5, 5)
+
+        def forward(self, x):
+            out = plain(self, x)
+            return out, self.other(out.detach())
+
+    class InTurn(Training):
+        def __init__(self):
+            super().__init__(model=TwoHeads, optimizer=lambda p: torch.optim.Adam(p, weight_decay=0.1))
+
+        def run(self, at_step=lambda step: None):
+            for number, (x, y, _) in enumerate(self.loader):
+                loss = nn.functional.cross_entropy(self.model(x)[number % 2], y)
+                loss.backward()
+                self.order.append([name for name, one in self.model.named_parameters() if one.grad is None])
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                self.losses.append(float(loss.detach()))
+            return self
+
+    alone, other = InTurn().run(), InTurn()
+    proof, _ = trained(other)
+    assert proof.details["replays"] == 11
+    assert other.order == alone.order
+    assert same_bits(other.weights(), alone.weights())
+
+
+def test_large_outputs_beside_the_loss_are_not_recorded(monkeypatch):
+    monkeypatch.setattr(graphs, "LARGEST_OUTPUTS", 16)
+    assert same_as_plain(LossInside).code == "large-outputs"
+
+
+def test_what_cannot_be_put_together_again_runs_plain():
+    class Box:
+        def __init__(self, out):
+            self.out = out
+
+    class Boxed(Training):
         def run(self, at_step=lambda step: None):
             for x, y, _ in self.loader:
-                loss = nn.functional.cross_entropy(self.model(x)[0], y)
+                loss = nn.functional.cross_entropy(self.model(x).out, y)
                 loss.backward()
                 self.optimizer.step()
                 self.optimizer.zero_grad()
                 self.losses.append(float(loss.detach()))
             return self
 
-    proof = same_as_plain(lambda: Both(model=net_with(returns_two)))
-    assert (proof.code, proof.details["kind"]) == ("several-outputs", "tuple")
+    proof = same_as_plain(lambda: Boxed(model=net_with(lambda self, x: Box(plain(self, x)))))
+    assert (proof.code, proof.details["kind"]) == ("several-outputs", "Box")
+
+
+class Adversaries(Training):
+    """A generator and a critic with an optimizer each: the critic steps while the generator waits for its backward pass."""
+
+    def __init__(self):
+        super().__init__(model=lambda: nn.ModuleList([nn.Linear(6, 192), nn.Sequential(nn.Flatten(), nn.Linear(192, 1))]))
+        self.maker, self.critic = self.model
+        self.optimizers = [torch.optim.Adam(part.parameters(), lr=0.01) for part in self.model]
+
+    def run(self, at_step=lambda step: None):
+        yes = nn.functional.softplus
+        for x, _, _ in self.loader:
+            noise = torch.randn(len(x), 6)
+            made = self.maker(noise)
+            self.model.zero_grad()
+            (yes(-self.critic(x)).mean()).backward()
+            (yes(self.critic(made.detach().view_as(x))).mean()).backward()
+            self.optimizers[1].step()
+            loss = yes(-self.critic(made.view_as(x))).mean()
+            loss.backward()
+            self.optimizers[0].step()
+            self.losses.append(float(loss.detach()))
+        return self
+
+
+def test_several_optimizers_that_step_in_turn():
+    alone = Adversaries().run()
+    other = Adversaries()
+    with staged(other, KINDS) as stage:
+        stage.scene.found([other.maker, other.critic], other.optimizers, [other.loader])
+        assert stage.board.set({"compile": "graphs"})["compile"].status == "applied"
+        other.run()
+        proof = stage.board.proofs()["compile"]
+    assert other.losses == alone.losses
+    assert same_bits(other.weights(), alone.weights())
+    assert proof.status == "applied", proof
+    assert proof.details["replays"] == 11 + 2 * 11  # of the critic's three calls a step one is for the maker's sake
+    assert proof.details["again"] == 0
 
 
 def test_a_recording_that_fails_is_given_up_once_and_the_generator_mended(monkeypatch):
@@ -411,7 +560,7 @@ def test_a_replay_that_gives_other_numbers_is_refused(monkeypatch):
     class Wrong(Taped):
         def forward(self):
             super().forward()
-            self.out.mul_(1.5)
+            self.outs[0].mul_(1.5)
 
     monkeypatch.setattr(Here, "kind", Wrong)
     assert same_as_plain(Training).code == "replay-differs"
@@ -424,7 +573,8 @@ def test_a_recording_that_keeps_old_weights_is_refused(monkeypatch):
         def __init__(self, run, inputs, wanted, module):
             own = [next(name for name, one in module.named_parameters() if one is each) for each in wanted]
             twin = copy.deepcopy(module)
-            super().__init__(lambda given: twin(*given), inputs, [dict(twin.named_parameters())[name] for name in own], twin)
+            weights = [dict(twin.named_parameters())[name] for name in own]
+            super().__init__(lambda given: [twin(*given)], inputs, weights, twin)
 
     monkeypatch.setattr(Here, "kind", OfACopy)
     assert same_as_plain(Training).code == "replay-differs"

@@ -1,6 +1,7 @@
 """compile=graphs on a real card: recorded and replayed, the same training to the bit, refused where it must be."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -212,3 +213,86 @@ def test_the_generator_survives_a_recording_that_fails():
     assert proof.code == "cannot-be-recorded", proof
     torch.nn.functional.dropout(torch.ones(8, device="cuda"))
     torch.cuda.synchronize()
+
+
+class Language(nn.Module):
+    """Returns the logits beside the loss, and reads its sizes from an object, as language models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(width=64, dropout=0.1)
+        self.words = nn.Embedding(50, 64)
+        self.block = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(64, 50)
+
+    def forward(self, words, targets=None):
+        out = self.head(self.block(self.words(words) * self.config.width**0.5))
+        return out, None if targets is None else nn.functional.cross_entropy(out.view(-1, 50), targets.view(-1))
+
+
+def train_language(values):
+    torch.manual_seed(0)
+    model = Language().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scene = Scene(torch, "cuda")
+    scene.found([model], [optimizer])
+    board = Switchboard(scene, KNOBS)
+    board.set(values)
+    losses = []
+    for step in range(STEPS):
+        words = torch.randint(0, 50, (8, 33), generator=torch.Generator().manual_seed(step)).cuda()
+        out, loss = model(words[:, :-1].contiguous(), targets=words[:, 1:].contiguous())
+        if step % 6 == 5:
+            loss = loss + 1e-3 * out.square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    torch.cuda.synchronize()
+    proof = board.proofs().get("compile")
+    board.clear()
+    return torch.stack(losses).cpu(), {name: t.cpu() for name, t in model.state_dict().items()}, proof
+
+
+def test_a_loss_beside_logits():
+    losses, weights, _ = train_language({})
+    seen, ended, proof = train_language({"compile": "graphs"})
+    assert proof.status == "applied", proof
+    assert proof.details["replays"] == STEPS - 1
+    assert torch.equal(seen, losses)
+    assert all(torch.equal(ended[name], weights[name]) for name in weights)
+
+
+def train_adversaries(values):
+    torch.manual_seed(0)
+    maker = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 48)).cuda()
+    critic = nn.Sequential(nn.Linear(48, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1)).cuda()
+    optimizers = [torch.optim.Adam(part.parameters(), lr=1e-3) for part in (maker, critic)]
+    scene = Scene(torch, "cuda")
+    scene.found([maker, critic], optimizers)
+    board = Switchboard(scene, KNOBS)
+    board.set(values)
+    yes, losses = nn.functional.softplus, []
+    for _ in range(STEPS):
+        made = maker(torch.randn(8, 16, device="cuda"))
+        critic.zero_grad()
+        maker.zero_grad()
+        yes(-critic(torch.randn(8, 48, device="cuda"))).mean().backward()
+        yes(critic(made.detach())).mean().backward()
+        optimizers[1].step()
+        loss = yes(-critic(made)).mean()
+        loss.backward()
+        optimizers[0].step()
+        losses.append(loss.detach())
+    torch.cuda.synchronize()
+    proof = board.proofs().get("compile")
+    board.clear()
+    return torch.stack(losses).cpu(), [tensor.cpu() for part in (maker, critic) for tensor in part.state_dict().values()], proof
+
+
+def test_two_optimizers_in_turn():
+    losses, weights, _ = train_adversaries({})
+    seen, ended, proof = train_adversaries({"compile": "graphs"})
+    assert proof.status == "applied", proof
+    assert torch.equal(seen, losses)
+    assert all(torch.equal(one, other) for one, other in zip(ended, weights, strict=True))

@@ -8,11 +8,13 @@ that could be another one tomorrow. When in doubt the answer is no.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import dis
 import gc
 import random
 import sys
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from argparse import Namespace
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Callable
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
@@ -165,11 +167,27 @@ def _doubt_in_module(module: Any, names: set[str], constants: dict[tuple[int, st
     held = vars(module)
     for name in names & set(held) - bookkeeping(module):
         value = held[name]
+        settings = plain_settings(value)
         if isinstance(value, SCALARS):
             constants[id(held), name] = (held, name, value)
+        elif settings is not None:
+            constants[id(held), name] = (held, name, value)
+            constants.update({(id(settings), field): (settings, field, own) for field, own in settings.items()})
         elif not _of_torch(type(module)) and not settled(value):
             return f"{type(module).__name__}.{name}"
     return ""
+
+
+def plain_settings(value: Any) -> dict[str, Any] | None:
+    """The fields of an object that only holds numbers and texts, as a dataclass or the arguments of a command line do."""
+    kind = type(value)
+    if not (dataclasses.is_dataclass(kind) or kind in (SimpleNamespace, Namespace)):
+        return None
+    computed = [name for name, member in vars(kind).items() if isinstance(member, property)]
+    if computed or "__slots__" in vars(kind) or any(name in vars(kind) for name in ("__getattr__", "__getattribute__")):
+        return None
+    fields = vars(value)
+    return fields if all(type(field) in SCALARS for field in fields.values()) else None
 
 
 def _doubt_in_class(kind: type, names: set[str], calls: Calls) -> str:

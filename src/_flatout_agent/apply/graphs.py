@@ -10,10 +10,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from _flatout_agent.apply.call_layout import Layout, Returned, can_be_rebuilt, put_together, taken_apart
 from _flatout_agent.apply.constancy import Calls, Constant, Draws, doubt, unchanged
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
 from _flatout_agent.apply.holdings import Attributes, Holdings
 from _flatout_agent.apply.model import EXACT, TOLERANCE, Knob, Outcome, Scene, applied, refused
+from _flatout_agent.apply.outputs import tensors_in
 from _flatout_agent.apply.recording import Recorder
 from _flatout_agent.apply.roots import is_autocast_enabled
 from _flatout_agent.apply.snapshot import Snapshot
@@ -26,6 +28,7 @@ MOST_CHANGES = 12  # what is recorded again and again is no gain
 WATCHED = 1  # the call of a shape that is watched; the next one is recorded
 WATCHED_LATER = 3  # the same of further shapes: an epoch's last batch is not worth it
 MOST_PLAIN = 0.5  # of a root's calls
+LARGEST_OUTPUTS = 64 << 20  # bytes, of several outputs: each is copied, and those without a gradient get one of zeros
 
 STALE = "flatout: backward through a step whose CUDA graph was replayed since: this script cannot run with --compile graphs"
 
@@ -43,6 +46,7 @@ class GraphLayer(Layer):
         self._replay = replay_function(torch)
         self._variants: dict[Any, Variant] = {}
         self._seen: dict[Any, int] = {}
+        self._reached: dict[Any, list[set[int]]] = {}  # the weights that each output trains, of calls that were watched
         self._holdings: Holdings | None = None
         self._version = 0
         self._constants: list[Constant] = []
@@ -61,10 +65,12 @@ class GraphLayer(Layer):
     def wrap(self, inner: Run) -> Run:
         def run(module: Any, args: Any, kwargs: Any) -> Any:
             self.calls += 1
-            first, self._called = not self._called, True
-            if self.why is not None or kwargs or not self._takes(args):
+            taken = taken_apart(self._torch, args, kwargs) if self.why is None else None
+            if taken is None or not self._takes(taken[0]):
                 return inner(module, args, kwargs)
-            key = self._key(module, args)
+            first, self._called = not self._called, True
+            tensors, layout = taken
+            key = self._key(module, tensors, layout)
             if key is None:
                 return inner(module, args, kwargs)
             variant = self._variants.get(key)
@@ -75,9 +81,9 @@ class GraphLayer(Layer):
                     return inner(module, args, kwargs)  # the script's own: it would be in the way, or we in its
                 self._seen[key] = seen
                 if seen == watched:
-                    return self._watched(inner, module, args)
-                if seen > watched and first:
-                    variant = self._record(key, inner, module, list(args))
+                    return self._watched(key, inner, module, (args, kwargs))
+                if seen > watched and first and key in self._reached:
+                    variant = self._record(key, inner, module, tensors)
             if variant is None:
                 return inner(module, args, kwargs)
             if self._waiting is not None:
@@ -86,19 +92,19 @@ class GraphLayer(Layer):
                 return inner(module, args, kwargs)
             self.replays += 1
             self._waiting = variant
-            variant.given = list(args)
-            return self._replay(self, variant, *variant.wanted)
+            variant.given = tensors
+            return variant.returned.with_tensors(self._replay(self, variant, *variant.wanted))
 
         return run
 
-    def _takes(self, args: Any) -> bool:
-        kind, home = self._torch.Tensor, self._recorder.device_type
-        if not all(type(part) is kind and part.device.type == home and not part.requires_grad for part in args):
+    def _takes(self, tensors: Any) -> bool:
+        home = self._recorder.device_type
+        if not all(part.device.type == home and not part.requires_grad for part in tensors):
             return False
-        apart = len({part.data_ptr() for part in args}) == len(args)  # one tensor given twice is two in a recording
-        return bool(args) and apart and not self._recorder.is_busy()
+        apart = len({part.data_ptr() for part in tensors}) == len(tensors)  # one tensor given twice is two in a recording
+        return bool(tensors) and apart and not self._recorder.is_busy()
 
-    def _key(self, module: Any, inputs: Any) -> Any:
+    def _key(self, module: Any, inputs: Any, layout: Layout) -> Any:
         """By what recordings are told apart; None where nothing may be replayed. What no longer holds is thrown away."""
         holdings = self._holdings
         if holdings is not None and holdings.hooked():
@@ -106,6 +112,7 @@ class GraphLayer(Layer):
         if holdings is None or not self._holds(holdings):
             self._variants.clear()
             self._seen.clear()
+            self._reached.clear()
             self._constants = []
             self._changed += 1
             if self._changed > MOST_CHANGES:
@@ -118,7 +125,7 @@ class GraphLayer(Layer):
                 self.why = refused("not-on-one-device")
                 return None
         shapes = ((part.shape, part.stride(), part.dtype, part.device.index) for part in inputs)
-        return None if holdings.hooked() else (*shapes, *self._surroundings())
+        return None if holdings.hooked() else (layout, *shapes, *self._surroundings())
 
     def _holds(self, holdings: Holdings) -> bool:
         if not holdings.same() or not unchanged(self._constants):
@@ -139,35 +146,51 @@ class GraphLayer(Layer):
             formats = (matmul.allow_tf32, cudnn.allow_tf32)
         return (low, *formats, cudnn.benchmark, cudnn.deterministic)
 
-    def _watched(self, inner: Run, module: Any, args: Any) -> Any:
+    def _watched(self, key: Any, inner: Run, module: Any, call: tuple[Any, Any]) -> Any:
         """A call of the script's own: whether one like it may be recorded. No call is made only to look at it: that would be a
         step too many for whatever counts its calls."""
         torch, calls, holdings = self._torch, Calls(), self._holdings
         assert holdings is not None
-        fixed = [*holdings.weights, *holdings.attributes, *args]
+        fixed = [*holdings.weights, *holdings.attributes, *tensors_in(torch, call)]
         before = [tensor.detach().clone() for tensor in fixed]
         draws = Draws(torch, self._recorder.device_type)
-        out = calls.watch(lambda: inner(module, args, {}))
+        out = calls.watch(lambda: inner(module, *call))
         found, self._constants = doubt(calls, module, torch, self._recorder.device_type)
+        outs = [tensor for tensor in tensors_in(torch, out) if tensor.requires_grad]
         if draws.seen():
             self.why = refused("host-draws")
-        elif type(out) is not torch.Tensor or not out.requires_grad:
+        elif not can_be_rebuilt(torch, out):
             self.why = refused("several-outputs", kind=type(out).__name__)
+        elif not outs or any(tensor.is_leaf for tensor in outs):
+            self.why = refused("no-output-to-train-on")
         elif found:
             self.why = refused("python-may-differ", where=found)
         elif not all(torch.equal(tensor, own) for tensor, own in zip(fixed, before)):  # noqa: B905
             self.why = refused("changes-in-place")
-        elif not leaves(out) <= {id(weight) for weight in holdings.wanted()}:
+        elif not leaves(outs) <= {id(weight) for weight in holdings.wanted()}:
             self.why = refused("trains-more-than-itself")
+        elif sum(_bytes_of(tensor) for tensor in outs) > LARGEST_OUTPUTS and len(outs) > 1:
+            self.why = refused("large-outputs", megabytes=sum(map(_bytes_of, outs)) >> 20)
+        else:
+            self._reached[key] = [leaves([tensor]) for tensor in outs]
         return out
 
     def _record(self, key: Any, inner: Run, module: Any, inputs: list[Any]) -> Variant | None:
         """Leaves random state, weights, batch statistics and gradients as they were."""
-        torch, holdings = self._torch, self._holdings
+        torch, holdings, layout = self._torch, self._holdings, key[0]
         assert holdings is not None
         before = Snapshot(torch, module, sorted(each.index for each in holdings.devices() if each.index is not None))
+        variant: Variant | None = None
+
+        def run(given: list[Any]) -> list[Any]:
+            assert variant is not None
+            returned = variant.returned = Returned(torch, inner(module, *put_together(layout, given)))
+            variant.differentiable = [tensor.requires_grad for tensor in returned.tensors]
+            return returned.tensors
+
         try:
-            variant = Variant(torch, self._recorder, lambda given: inner(module, given, {}), module, holdings)
+            variant = Variant(torch, self._recorder, run, module, holdings)
+            variant.reached = self._reached[key]
             self.why = variant.record(inputs, before)
         except Exception as error:
             self.why = refused("cannot-be-recorded", error=f"{type(error).__name__}: {error}"[:300])
@@ -175,7 +198,7 @@ class GraphLayer(Layer):
             self._mend(before)
         finally:
             before.restore()
-        if self.why is not None:
+        if self.why is not None or variant is None:
             return None
         self.recorded += 1
         self.exact = self.exact and variant.exact
@@ -188,12 +211,12 @@ class GraphLayer(Layer):
         except Exception as error:
             fault("apply.graphs.mend", error)
 
-    def backward(self, variant: Variant, number: int, gradient: Any) -> list[Any]:
+    def backward(self, variant: Variant, number: int, gradients: Any) -> list[Any]:
         if variant.number != number:
             raise RuntimeError(STALE)
         if self._waiting is variant:
             self._waiting = None
-        return variant.backward(gradient)
+        return variant.backward(gradients)
 
 
 def replay_function(torch: Any) -> Any:
@@ -204,14 +227,16 @@ def replay_function(torch: Any) -> Any:
         def forward(ctx: Any, layer: GraphLayer, variant: Variant, *wanted: Any) -> Any:
             ctx.layer, ctx.variant = layer, variant
             ctx.set_materialize_grads(False)
-            out = variant.forward()
+            outs = variant.forward()
+            ctx.mark_non_differentiable(*(out for out, own in zip(outs, variant.differentiable) if not own))  # noqa: B905
             ctx.number = variant.number
-            return out
+            return outs
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return (None, None, *ctx.layer.backward(ctx.variant, ctx.number, gradient))
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            own = [each for each, trained in zip(gradients, ctx.variant.differentiable) if trained]  # noqa: B905
+            return (None, None, *ctx.layer.backward(ctx.variant, ctx.number, own))
 
     return Replay.apply
 
@@ -229,8 +254,6 @@ class Graphs(Knob):
 
     def put_on(self, scene: Scene, value: Any) -> Outcome:
         torch = scene.torch
-        if len(scene.optimizers) > 1:
-            return refused("several-optimizers", count=len(scene.optimizers))
         if scene.beside.get("checkpointing") not in (None, "off"):
             return refused("checkpointing-is-on")
         if scene.graph_kept_seen or says_retain_graph():
@@ -242,7 +265,9 @@ class Graphs(Knob):
         for root in scene.roots:
             outfit, layer = scene.wardrobe.outfit(root), GraphLayer(torch, recorder, self._attributes)
             self._worn.append((outfit, layer))
-            self._handles += [optimizer.register_step_post_hook(layer.stepped) for optimizer in scene.optimizers]
+            # Of a GAN's two optimizers one steps while what the other one trains still waits for its backward pass.
+            own = [optimizer for optimizer in scene.optimizers if trains(optimizer, root)]
+            self._handles += [optimizer.register_step_post_hook(layer.stepped) for optimizer in own or scene.optimizers]
             outfit.wear(layer)
         return applied(mode="graphs", roots=len(self._worn), cuda_graphs=True)
 
@@ -278,6 +303,15 @@ class Graphs(Knob):
 
     def numerics(self, scene: Scene) -> str:
         return EXACT if self._worn and all(_is_exact(layer) for _, layer in self._worn) else TOLERANCE
+
+
+def trains(optimizer: Any, root: Any) -> bool:
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return any(id(parameter) in held for parameter in root.parameters())
+
+
+def _bytes_of(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
 
 
 def _is_exact(layer: GraphLayer) -> bool:

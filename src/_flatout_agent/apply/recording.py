@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, List
 from weakref import ref
 
 WARM = 2  # passes before: libraries choose their kernels and take their memory there
 
-Pass = Callable[[list[Any]], Any]  # inputs -> the one tensor that is returned
+Pass = Callable[[list[Any]], List[Any]]  # inputs -> the tensors that are returned
 
 
 class Recording:
@@ -24,12 +24,13 @@ class Recording:
         with twins_of(torch, module) as twins:
             # Other threads may ask for memory meanwhile: a loader's pins batches.
             with torch.cuda.graph(self._forward, capture_error_mode="thread_local"):
-                out = run(self.inputs)
-            self.gradient = torch.empty_like(out)
+                outs = run(self.inputs)
+            through = trained(outs)
+            self.given = [torch.empty_like(out) for out in through]  # the outputs' gradients
             with torch.cuda.graph(self._backward, pool=self._forward.pool(), capture_error_mode="thread_local"):
                 # What was kept for it stays: else its memory would be used again, and a second backward pass be wrong.
-                gradients = gradients_of(torch, out, [twins[id(weight)] for weight in wanted], self.gradient, keep=True)
-        self.out = out.detach()
+                gradients = gradients_of(torch, through, [twins[id(weight)] for weight in wanted], self.given, keep=True)
+        self.outs = [out.detach() for out in outs]
         self.gradients = [None if gradient is None else gradient.detach() for gradient in gradients]
 
     def forward(self) -> None:
@@ -39,18 +40,25 @@ class Recording:
         self._backward.replay()
 
 
+def trained(outs: list[Any]) -> list[Any]:
+    """Those that can get a gradient."""
+    return [out for out in outs if out.requires_grad]
+
+
 def both_passes(torch: Any, run: Pass, inputs: list[Any], wanted: list[Any], module: Any) -> list[Any]:
     """What comes out, and the gradients for ones; nobody's hooks are called, and no weight hears of it."""
     with twins_of(torch, module) as twins:
-        out = run(inputs)
-        gradients = gradients_of(torch, out, [twins[id(weight)] for weight in wanted], torch.ones_like(out))
-    return [out.detach(), *gradients]
+        outs = run(inputs)
+        through = trained(outs)
+        ones = [torch.ones_like(out) for out in through]
+        gradients = gradients_of(torch, through, [twins[id(weight)] for weight in wanted], ones)
+    return [*(out.detach() for out in outs), *gradients]
 
 
-def gradients_of(torch: Any, out: Any, weights: list[Any], gradient: Any, keep: bool = False) -> Any:
+def gradients_of(torch: Any, outs: list[Any], weights: list[Any], gradients: list[Any], keep: bool = False) -> Any:
     """As a script has it: its backward pass is outside autocast."""
-    with torch.autocast(out.device.type, enabled=False):
-        return torch.autograd.grad(out, weights, gradient, allow_unused=True, retain_graph=keep)
+    with torch.autocast(outs[0].device.type, enabled=False):
+        return torch.autograd.grad(outs, weights, gradients, allow_unused=True, retain_graph=keep)
 
 
 @contextlib.contextmanager

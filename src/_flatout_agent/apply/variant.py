@@ -16,11 +16,15 @@ STIRRED = 0.3  # much more than that
 class Variant:
     def __init__(self, torch: Any, recorder: Recorder, run: Pass, module: Any, holdings: Holdings) -> None:
         self._torch = torch
+        self.reached: list[set[int]] = []  # the weights that each output trains, of those outputs that train any
+        self._trained: dict[tuple[bool, ...], list[bool]] = {}  # by the outputs that got a gradient: which weights get one
         self._recorder = recorder
         self._run = run
         self._module = module
         self._holdings = holdings
         self.wanted = holdings.wanted()
+        self.returned: Any = None  # of the call that was recorded: its structure stands for all that follow
+        self.differentiable: list[bool] = []  # which of what is returned can get a gradient
         self.given: list[Any] = []
         self.number = 0  # of replays
         self.exact = False
@@ -58,37 +62,53 @@ class Variant:
             for place, part in zip(recording.inputs, others):  # noqa: B905
                 place.copy_(part)
             recording.forward()
-            recording.gradient.fill_(1)
+            for place in recording.given:
+                place.fill_(1)
             recording.backward()
         finally:
             for tensor, was in zip(kept, own):  # noqa: B905
                 tensor.data.copy_(was)
-        return list(zip(plain, (recording.out, *recording.gradients)))  # noqa: B905
+        return list(zip(plain, (*recording.outs, *recording.gradients)))  # noqa: B905
 
-    def forward(self) -> Any:
+    def forward(self) -> tuple[Any, ...]:
         self.number += 1
         recording = self._recording
         for place, given in zip(recording.inputs, self.given):  # noqa: B905
             place.copy_(given, non_blocking=True)
         self.given = []
         recording.forward()
-        return recording.out.clone()
+        return tuple(out.clone() for out in recording.outs)
 
-    def backward(self, gradient: Any) -> list[Any]:
+    def backward(self, gradients: Any) -> list[Any]:
+        """`gradients`: of each output that can have one, None where it got none."""
         recording = self._recording
-        if gradient is None:  # whatever came after has none: then the weights have none either
+        got = tuple(gradient is not None for gradient in gradients)
+        if not any(got):  # whatever came after has none: then the weights have none either
             return [None] * len(self.wanted)
-        recording.gradient.copy_(gradient)
+        for place, gradient in zip(recording.given, gradients):  # noqa: B905
+            if gradient is None:
+                place.zero_()
+            else:
+                place.copy_(gradient)
         recording.backward()
         # Copies, all in a few launches: a script may keep its gradients, or add to them.
         copies = iter(self._torch._foreach_mul(self._gradients, 1)) if self._gradients else iter(())
-        return [None if part is None else next(copies) for part in recording.gradients]
+        made = [None if part is None else next(copies) for part in recording.gradients]
+        return made if all(got) else [part if own else None for part, own in zip(made, self._trained_by(got))]  # noqa: B905
+
+    def _trained_by(self, got: tuple[bool, ...]) -> list[bool]:
+        """No gradient is not the same as one of zeros: an optimizer leaves out weights without one."""
+        known = self._trained.get(got)
+        if known is None:
+            reached = set().union(*(weights for weights, own in zip(self.reached, got) if own))  # noqa: B905
+            known = self._trained[got] = [id(weight) in reached for weight in self.wanted]
+        return known
 
 
-def leaves(out: Any) -> set[int]:
+def leaves(outs: list[Any]) -> set[int]:
     """The tensors that a backward pass from here would give gradients to."""
     found: set[int] = set()
-    seen, left = set(), [out.grad_fn]
+    seen, left = set(), [out.grad_fn for out in outs]
     while left:
         node = left.pop()
         if node is None or node in seen:
