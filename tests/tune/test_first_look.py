@@ -6,6 +6,7 @@ import time
 import pytest
 
 from flatout.base.words import LANGUAGES, Words, catalogue
+from flatout.launch.protection import Unprotected
 from flatout.launch.trial import TrialChild
 from flatout.tune.first_look import reason
 
@@ -68,7 +69,7 @@ class Child:
     ],
 )
 def test_every_reason_has_its_sentence(child, ended, code):
-    found = reason(child, ended, {})
+    found = reason(child, ended, {}, Unprotected())
     assert found.code == code
     for language in LANGUAGES:
         assert Words(language)(f"tune-nothing.{code}", **found.details, log="trials.log")
