@@ -1,35 +1,32 @@
-"""The knobs of a profile on a real run: put on after a short look at the plain speed, proved, and taken back if slower."""
+"""The settings of a profile on a real run: put on as soon as there is something to put them on, proved, and kept if they help.
+
+A profile that was confirmed by whole runs says what a plain step takes: its settings come on after the first steps, at the
+same step in every run. What looks slower than that is compared with the plain script in the run itself, in turn (`recheck.py`),
+and only then taken back.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Iterator, Optional
 
 from _flatout_agent.apply.fetching import same_shapes
 from _flatout_agent.apply.model import refused
 from _flatout_agent.clock import TURN
 from _flatout_agent.drive import Course, Driver, told
+from _flatout_agent.recheck import SLOWER, Recheck
+from _flatout_agent.timing import Account, Steps, Timed, settle, time_steps, turn_s, wait
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
 
-PLAIN_STEPS = 12
+PLAIN_STEPS = 4  # of a profile that says nothing of the plain speed
 WARM_STEPS = 12
-TIMED_STEPS = 20
-SLOWER = 0.97  # of the plain rate: less is not the noise of twenty steps
+BLOCKS, BLOCK_STEPS = 5, 4
+LATER = 200  # steps, where others took the cores …
+MOST_TRIES = 4  # … so often: what was confirmed stays then
 # Said at the script's end these mean that it is over, not that the knob did nothing.
 OVER = frozenset({"optimizer-is-gone", "not-called-yet", "no-step-yet", "no-batch-yet"})
 
 _IN_THE_LOOP = [*(PHASES.index(name) for name in TRAINING_PHASES), TURN]
-
-
-class Rate:
-    """Samples (or steps) and seconds in the loop since it was begun, the compiler's left out."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.samples, self.steps, self.spent = look(driver)
-
-    def since(self, driver: Driver) -> float:
-        samples, steps, spent = look(driver)
-        done = samples - self.samples or steps - self.steps
-        return done / (spent - self.spent) * 1e9 if spent > self.spent else 0.0
 
 
 def look(driver: Driver) -> tuple[int, int, int]:
@@ -47,31 +44,79 @@ def loop_ns(driver: Driver) -> int:
 
 
 class ProfileCourse(Course):
-    def __init__(self, values: dict[str, Any], check: bool, made_for: dict[str, Any] | None = None) -> None:
-        """`made_for`: the `shapes` of the batches that a profile was measured with, and the `knobs` that are from it."""
+    def __init__(
+        self,
+        values: dict[str, Any],
+        check: bool,
+        made_for: dict[str, Any] | None = None,
+        plain: dict[str, float] | None = None,
+    ) -> None:
+        """`made_for`: the `shapes` of the batches that a profile was measured with, and the `knobs` that are from it; `plain`:
+        the seconds of a plain step (`step_s`) and of a turn of the epoch (`turn_s`) then."""
         self._values = values
-        self._check = check
+        # Processes that train together must not part ways: each would judge for itself.
+        self._check = check and int(os.environ.get("WORLD_SIZE") or 1) == 1
         self._made_for = made_for or {}
-        self._count = 0
-        self._rate: Rate | None = None
-        self._before = 0.0
+        self._plain_s: Optional[float] = (plain or {}).get("step_s")
+        self._plain_turn_s: Optional[float] = (plain or {}).get("turn_s")
         self._proved: set[str] = set()
+        self._sequence: Iterator[None] = iter(())
 
     def begin(self, driver: Driver) -> None:
-        self._rate = Rate(driver)
+        if self._values:
+            self._sequence = self._run(driver)
+            next(self._sequence, None)
 
     def stepped(self, driver: Driver, now: int) -> bool:
-        self._count += 1
-        plain = PLAIN_STEPS if self._check else 1
-        if self._count == plain:
-            self._before = self._rate.since(driver) if self._rate else 0.0
-            self._put_on(driver)
-        elif self._count == plain + WARM_STEPS:
-            self._rate = Rate(driver)
-        elif self._count == plain + WARM_STEPS + TIMED_STEPS:
-            self._judge(driver)
+        for _ in self._sequence:
+            return True
+        return False
+
+    def _run(self, driver: Driver) -> Steps:
+        if self._check and self._plain_s is None:
+            before = Account(driver)
+            found = Timed()
+            yield from time_steps(driver, PLAIN_STEPS, 1, found)
+            self._plain_s, self._plain_turn_s = found.step_s, turn_s(before, Account(driver))
+        self._put_on(driver)
+        since = Account(driver)
+        yield from settle(driver, WARM_STEPS)
+        for place in range(MOST_TRIES):
+            found = Timed()
+            yield from time_steps(driver, BLOCKS, BLOCK_STEPS, found)
+            if place == 0:
+                self._prove(driver)
+            if not self._check or self._plain_s is None:
+                return
+            disturbed = found.step_s is None
+            if found.step_s is not None:
+                disturbed = yield from self._judge(driver, found.step_s, since)
+            if not disturbed:
+                return
+            yield from wait(LATER)
+
+    def _prove(self, driver: Driver) -> None:
+        proofs = driver.board.proofs()
+        self._proved = set(proofs)
+        driver.write("proofs", step=driver.scene.steps_done, proofs=told(proofs))
+
+    def _judge(self, driver: Driver, step_s: float, since: Account) -> Any:
+        """Whether it was disturbed, and is to be done again."""
+        now, plain_s = Account(driver), self._plain_s or 0.0
+        turn = turn_s(since, now)
+        a_step = (now.turns - since.turns) / max(1, now.steps - since.steps)
+        turn_cost_s = a_step * (turn - self._plain_turn_s) if turn is not None and self._plain_turn_s is not None else 0.0
+        took_s = step_s + turn_cost_s
+        on = driver.board.on
+        driver.write("judged", step=driver.scene.steps_done, step_s=took_s, plain_step_s=plain_s)
+        if not on or took_s * SLOWER <= plain_s:
             return False
-        return True
+        check = Recheck(driver, on, step_s, turn_cost_s)
+        yield from check.run()
+        for name, share in check.taken_back.items():
+            details = {"ratio": round(share, 4)}
+            driver.write("taken-back", step=driver.scene.steps_done, knobs=[name], code="slower-in-turn", details=details)
+        return check.disturbed
 
     def _put_on(self, driver: Driver) -> None:
         here = driver.scene.shapes()
@@ -88,17 +133,6 @@ class ProfileCourse(Course):
         if not recorded or not here or same_shapes(recorded, here):
             return []
         return [name for name in self._made_for.get("knobs") or [] if name in self._values]
-
-    def _judge(self, driver: Driver) -> None:
-        after = self._rate.since(driver) if self._rate else 0.0
-        proofs = driver.board.proofs()
-        self._proved = set(proofs)
-        driver.write("proofs", step=driver.scene.steps_done, proofs=told(proofs))
-        if self._check and self._before > 0 and after < SLOWER * self._before and driver.board.on:
-            knobs = sorted(driver.board.on)
-            driver.board.clear()
-            details = {"ratio": round(after / self._before, 4), "before": self._before, "after": after}
-            driver.write("taken-back", step=driver.scene.steps_done, knobs=knobs, code="slower", details=details)
 
     def finish(self, driver: Driver) -> None:
         """What a short run had no time to prove, and what a long one has counted since: graphs, batches, recompiles."""

@@ -68,13 +68,14 @@ class Agent:
             raise
         if self.wants_deep:
             self._look_deep(torch)
-        if any(self.wanted.get(name) for name in ("knobs", "segments", "parity", "auto")):
+        if any(self.wanted.get(name) for name in ("knobs", "segments", "parity", "auto", "until")):
             self._drive(torch)
 
     def _drive(self, torch: ModuleType) -> None:
         """Put knobs on: a profile's, or those that the front asks for in its trials."""
         from _flatout_agent import drive
         from _flatout_agent.auto import AutoCourse
+        from _flatout_agent.early_end import EarlyEnd
         from _flatout_agent.parity import ParityCourse
         from _flatout_agent.profile import ProfileCourse
         from _flatout_agent.segments import SegmentsCourse
@@ -96,7 +97,9 @@ class Agent:
             course = AutoCourse(self.run_dir, knobs)
         else:
             made_for = self.wanted.get("profile_made_for")
-            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for)
+            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for, self.wanted.get("plain"))
+            if self.wanted.get("until"):
+                course = EarlyEnd(course, self.main_ended, **self.wanted["until"])
         drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))
 
     def _write_line(self, kind: str, **fields: Any) -> None:

@@ -87,7 +87,9 @@ def read_job(environ: Any) -> dict[str, Any] | None:
 
 def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, **more: Any) -> dict[str, Any]:
     """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check` and `profile_made_for` (what a profile's
-    batches were like), `segments` for trials (`endless`: epochs do not end), `parity`, `auto`.
+    batches were like), `segments` for trials (`endless`: epochs do not end), `parity`, `auto`,
+    `plain` (what a step and a turn of the plain script took when the profile was made),
+    `until` (`cut_s`, `stop_s`) for a run that is measured and need not come to its end.
     """
     job = {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}
     return {**job, **{name: value for name, value in more.items() if value}}

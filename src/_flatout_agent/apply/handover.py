@@ -45,6 +45,8 @@ class Handover:
     @parks.setter
     def parks(self, wanted: bool) -> None:
         self._parked.open = self._parked.over_turns = wanted
+        if not wanted:
+            self._parked.close()
 
     def park_over_turns(self, wanted: bool) -> None:
         """From one epoch to the next as well: only while nobody times the turn."""

@@ -48,6 +48,11 @@ class Parked:
         _close(iterator)
         return None
 
+    def close(self) -> None:
+        """Nothing that waits is wanted any more."""
+        for key in list(self._idle):
+            self._end(key)
+
     def _end(self, key: tuple[int, Settings]) -> None:
         found = self._idle.pop(key, None)
         if found is not None:

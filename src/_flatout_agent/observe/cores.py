@@ -70,6 +70,11 @@ def _children() -> list[int]:
     return [child.pid for child in list(getattr(process, "_children", ())) if child.pid]
 
 
+def own_time_used() -> int:
+    """Nanoseconds of processor time of this process and of those that it has started and that live."""
+    return sum(used[0] for pid in (os.getpid(), *_children()) if (used := _time_used(pid)) is not None)
+
+
 def _time_used(pid: int) -> tuple[int] | None:
     """Nanoseconds of processor time of all threads."""
     try:

@@ -15,7 +15,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli import batch_flags, parity_gate, protected, smaller_start, tune_config
+from flatout.cli import batch_flags, confirming, parity_gate, protected, smaller_start, tune_config
 from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
@@ -222,7 +222,7 @@ def _say_load(screen: Screen) -> None:
 
 def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
     from flatout.report import tune as report
-    from flatout.tune import run_length
+    from flatout.tune import confirm, run_length
     from flatout.tune.budget import budget
     from flatout.tune.session import Session
 
@@ -242,13 +242,18 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         screen.say(report.run_length(length, screen.words))
         limits["steps_planned"] = length.steps
     granted = budget(limits["budget_s"], looked_s, limits["steps_planned"], ready)
-    limits["budget_s"] = granted.seconds
+    # What was asked for holds both; what is taken by default is the search's alone.
+    reserve_s = confirm.reserve_s(granted.seconds, trials.start_s)
+    limits["budget_s"] = granted.seconds - (reserve_s if granted.code == "asked" else 0.0)
     if granted.code != "asked" and not asked["resume"]:
         screen.say(report.budget(granted, screen.words))
     plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
     if plan is not None and asked["dry_run"]:
         _only_said(plan, bool(asked["as_json"]), screen)
         return 0
+    if reserve_s:
+        screen.say(screen.words("whole-run.reserved", seconds=round(reserve_s)))
+    searching = SystemClock().monotonic()
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
             screen.say(screen.words("tune.resumed", count=session.resumed))
@@ -256,10 +261,12 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     trials.stop()
     if trials.limit is not None:
         screen.say(screen.words(f"tune-nothing.{trials.limit[0]}", **trials.limit[1]))
+    room_s = max(reserve_s, granted.seconds - (SystemClock().monotonic() - searching))
     screen.had_no_turn(end.decisions)
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
         end = parity_gate.passed(end, trials, place, screen)
+    end = confirming.confirmed(end, trials, screen, room_s, length, smaller is None)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1))
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
     return concluded

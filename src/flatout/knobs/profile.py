@@ -29,6 +29,23 @@ class Fingerprint(Struct, kw_only=True):
     shapes: list[str] = field(default_factory=list)  # of the batches: "32x3x224x224"
 
 
+class Promise(Struct, kw_only=True):
+    """What whole runs gave before the profile was written; empty in older profiles and in those written by hand."""
+
+    speedup: float | None = None  # seconds of the plain run for each second under the profile
+    low: float | None = None
+    high: float | None = None
+    plain_s: float | None = None  # of the planned run
+    tuned_s: float | None = None
+    epochs: float = 1.0  # that the parts below are for
+    unit: str = "epoch"  # or steps: a stretch of them, where there is no loader
+    batches: int | None = None  # of one epoch
+    put_on_step: int | None = None  # after which the settings come on
+    plain_step_s: float | None = None  # of the steady plain loop
+    plain: dict[str, float] = field(default_factory=dict)  # seconds by part
+    tuned: dict[str, float] = field(default_factory=dict)
+
+
 class Profile(Record):
     """`flatout.toml`. The values are spelled as in the catalogue."""
 
@@ -38,6 +55,7 @@ class Profile(Record):
     arguments: dict[str, str] = field(default_factory=dict)  # of the script itself: "--batch-size" -> "64"
     provenance: Provenance = field(default_factory=Provenance)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    promise: Promise = field(default_factory=Promise)
 
 
 class Difference(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 from flatout.base import records
 from flatout.base.errors import RecordError, UnknownNameError, UsageError
 from flatout.knobs import catalogue, toml_text, values
-from flatout.knobs.profile import KIND, Fingerprint, Profile, Provenance
+from flatout.knobs.profile import KIND, Fingerprint, Profile, Promise, Provenance
 
 NAME = "flatout.toml"
 
@@ -20,7 +20,11 @@ HEAD = """\
 """
 
 # The sections and their keys: a misspelt one is named rather than passed over.
-SECTIONS = {"provenance": Provenance.__struct_fields__, "fingerprint": Fingerprint.__struct_fields__}
+SECTIONS = {
+    "provenance": Provenance.__struct_fields__,
+    "fingerprint": Fingerprint.__struct_fields__,
+    "promise": Promise.__struct_fields__,
+}
 TOP = ("kind", "version", "knobs", "arguments", *SECTIONS)
 
 
@@ -85,8 +89,11 @@ def text_of(profile: Profile) -> str:
     parts = [HEAD + toml_text.table("", head), toml_text.table("knobs", _as_people_write(profile.knobs))]
     parts += [toml_text.table("arguments", profile.arguments)] if profile.arguments else []
     for name in SECTIONS:
-        known = {key: value for key, value in records.dump(getattr(profile, name)).items() if value not in (None, "", [])}
+        part = records.dump(getattr(profile, name)) if getattr(profile, name) != Promise() else {}
+        known = {key: value for key, value in part.items() if value not in (None, "", [], {})}
+        tables = {key: known.pop(key) for key, value in list(known.items()) if isinstance(value, dict)}
         parts += [toml_text.table(name, known)] if known else []
+        parts += [toml_text.table(f"{name}.{key}", table) for key, table in tables.items()]
     return "\n".join(parts)
 
 

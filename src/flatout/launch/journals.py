@@ -21,6 +21,12 @@ def read(folder: Path) -> list[list[dict[str, Any]]]:
     return [read_one(path) for path in sorted(folder.glob(wire.journal_name("*")))]
 
 
+def read_whole(folder: Path) -> list[list[dict[str, Any]]]:
+    """With every window: of a run that takes minutes at most."""
+    paths = sorted(folder.glob(wire.journal_name("*")))
+    return [wire.parse_journal(path.read_text(encoding="ascii", errors="replace")) for path in paths]
+
+
 def read_one(path: Path) -> list[dict[str, Any]]:
     first: list[str] = []
     windows: deque[str] = deque(maxlen=WINDOWS)

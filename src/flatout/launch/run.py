@@ -52,7 +52,8 @@ class Wanted(Struct, kw_only=True):
         if "knobs" not in job:
             return job
         made_for = self.settings.made_for
-        return {**job, "knobs_check": self.settings.check, **({"profile_made_for": made_for} if made_for else {})}
+        more = {"profile_made_for": made_for, "plain": self.settings.plain}
+        return {**job, "knobs_check": self.settings.check, **{name: value for name, value in more.items() if value}}
 
 
 def run_plain(command: Sequence[str], environ: Mapping[str, str]) -> int:

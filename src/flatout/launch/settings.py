@@ -69,6 +69,15 @@ class Settings(Struct, kw_only=True):
         return {"shapes": self.shapes, "knobs": names} if self.shapes and names else {}
 
     @property
+    def plain(self) -> dict[str, float]:
+        """What the plain script took when the profile was confirmed, if it was; not where it sets another batch."""
+        promise = self.profile.promise if self.profile is not None and self.applied else None
+        if promise is None or promise.plain_step_s is None or "batch_size" in self.values:
+            return {}
+        turn_s = promise.plain.get("turns", 0.0) / promise.epochs if promise.unit == "epoch" and promise.epochs > 0 else 0.0
+        return {"step_s": promise.plain_step_s, **({"turn_s": turn_s} if turn_s else {})}
+
+    @property
     def check(self) -> bool:
         """A profile promised to be faster, and is taken back where it is not; a flag is what the user wants."""
         return PROFILE in self.sources.values()

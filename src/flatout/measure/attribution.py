@@ -75,6 +75,7 @@ class Attribution(Struct, kw_only=True):
     script_outside_s: float = 0.0
     put_on_s: float = 0.0
     turns: int = 0
+    batches: int = 0  # of the leading process
 
 
 def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
@@ -111,6 +112,7 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         script_outside_s=lead.script_outside_s,
         put_on_s=lead.put_on_s,
         turns=lead.turns,
+        batches=lead.batches,
     )
 
 

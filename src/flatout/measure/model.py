@@ -11,6 +11,7 @@ from flatout.machine.deep_look import DeepLook
 from flatout.machine.model import Machine
 from flatout.machine.run_look import DeviceLook, DeviceMix, GpuChange, HostStrain, LoaderUse, Losses, OutOfMemory
 from flatout.measure.auto import AutoTuning
+from flatout.measure.delivered import Delivery
 
 NOT_REPORTED = Missing("not-reported")
 
@@ -64,6 +65,7 @@ class Summary(Record):
     knobs: list[KnobUse] = field(default_factory=list)  # that were wanted, and what came of each
     deep: DeepLook | None = None  # where it was asked for
     auto: AutoTuning | None = None  # where it was asked for
+    promise: Delivery | None = None  # where a profile was put on: what it promises, and what this run gave
     parts: dict[str, float] = field(default_factory=dict)  # of the whole run: seconds that add up to wall_s
     turns: int = 0  # from one epoch to the next
     script_outside_s: float = 0.0  # of the phase `script`: between epochs and after the last step

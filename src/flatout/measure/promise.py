@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 
 from flatout.base.records import Missing, Struct, field
 from flatout.measure.intervals import student
+from flatout.measure.parts import PARTS
 
 ONCE = ("start", "building", "exit")
 EACH = ("steps", "turns", "validation", "checkpoint", "script", "unexplained")
-PARTS = ("start", "building", *EACH, "exit")
+NOT_MEASURED = Missing("not-measured")
 UNIT_STEPS = 100  # of a script without epochs
 
 LEVEL = 0.9  # of the interval, two-sided
@@ -54,12 +55,41 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     parts: dict[str, float]
     epochs: float
-    step_s: float | Missing = Missing("not-measured")  # of the steady loop
-    whole: bool = True  # it ran to the script's end
+    step_s: float | Missing = NOT_MEASURED  # of the steady loop
+    whole: bool = True  # it ran to the script's end; else one epoch was put together …
+    turns: int = 1  # … from a part of it with so many turns
+    put_on_step: int | None = None  # after which its settings came on
 
     @property
     def total(self) -> float:
         return math.fsum(self.parts.values())
+
+
+class WholeRunPromise(Struct, frozen=True, kw_only=True):
+    """What the user's whole run takes, plain and tuned, as confirmed before a profile is written.
+
+    `code`: confirmed; not-faster, tuned-fails (no profile is written); no-time, plain-fails (nothing is known of whole runs).
+    """
+
+    code: str
+    plain_s: float | Missing = NOT_MEASURED  # of the planned run; missing where its length is not known
+    tuned_s: float | Missing = NOT_MEASURED
+    speedup: float | Missing = NOT_MEASURED  # of the planned run, else of each epoch
+    interval: list[float] = field(default_factory=list)
+    loop: float | Missing = NOT_MEASURED  # of the steps alone
+    planned: dict[str, float | str | None] | None = None  # epochs, steps, source
+    unit: str = "epoch"  # of `each`; steps: so many of them, where there is no loader
+    once: dict[str, float] = field(default_factory=dict)  # plain, tuned: seconds that every run pays
+    each: dict[str, float] = field(default_factory=dict)  # plain, tuned: seconds of each epoch
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)  # plain, tuned: of the planned run, else of one epoch
+    repaid_after: float | None = None  # epochs from which on the tuned run is ahead
+    pairs: int = 0
+    whole: bool = True  # the runs came to their end; else put together from parts
+    left_out: dict[str, str] = field(default_factory=dict)  # settings that this run would not have repaid
+    put_on_step: int | None = None
+    plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop
+    why: str = ""  # a run failed: failed (`detail`: its exit status), did-not-end, no-steps
+    detail: str = ""
 
 
 def model_of(runs: Sequence[Measured]) -> RunModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.base.secrets import hide
+from flatout.knobs.model import KnobUse
 from flatout.launch.run import Finished
 from flatout.machine import cards
 from flatout.machine.deep_look import DeepLook
@@ -13,6 +14,7 @@ from flatout.measure import knob_use
 from flatout.measure.attribution import Attribution, attribute
 from flatout.measure.bound import with_roofline
 from flatout.measure.ceilings import ceilings, undisturbed
+from flatout.measure.delivered import Delivery, delivery
 from flatout.measure.fitting import fitting_batch, next_command
 from flatout.measure.gpu_state import compare
 from flatout.measure.model import Note, Summary, TorchBuild
@@ -24,6 +26,8 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
     killed = -finished.returncode if finished.returncode < 0 else None
     deep = _deep(told, machine) if finished.deep else None
     bottleneck = told.bottleneck if deep is None else with_roofline(told.bottleneck, deep.ceilings)
+    parts = parts_of(told.phases, told.script_outside_s)
+    knobs = knob_use.uses(finished.settings, finished.journals)
     return Summary(
         run_id=finished.run_id,
         command=hide(finished.command),
@@ -37,7 +41,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         step_s=told.step_s,
         warmup_steps=told.warmup_steps,
         phases=told.phases,
-        parts=parts_of(told.phases, told.script_outside_s),
+        parts=parts,
         turns=told.turns,
         script_outside_s=told.script_outside_s,
         put_on_s=told.put_on_s,
@@ -55,9 +59,19 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         host=finished.host,
         out_of_memory=_with_way_out(told.out_of_memory, hide(finished.command), told.loaders),
         device_mix=told.device_mix,
-        knobs=knob_use.uses(finished.settings, finished.journals),
+        knobs=knobs,
+        promise=_promise(finished, told, parts, knobs),
         deep=deep,
     )
+
+
+def _promise(finished: Finished, told: Attribution, parts: dict[str, float], knobs: list[KnobUse]) -> Delivery | None:
+    """None where no profile was put on."""
+    settings = finished.settings
+    if not settings.applied or settings.profile is None or finished.deep:
+        return None
+    ended = (finished.returncode, [note.code for note in told.notes])
+    return delivery(settings.profile.promise, parts, (told.steps, told.batches), ended, knobs)
 
 
 def _deep(told: Attribution, machine: Machine) -> DeepLook:

@@ -9,7 +9,7 @@ from flatout.doctor import page
 from flatout.doctor.model import Finding
 from flatout.measure.model import Summary
 from flatout.report import machine as machine_report
-from flatout.report import numbers, run_auto, run_deep, run_device, run_knobs
+from flatout.report import numbers, run_auto, run_deep, run_device, run_knobs, run_promise
 from flatout.report.terminal import Group, RenderableType, Table, Text, bar, hanging
 
 BAR = 28
@@ -43,6 +43,7 @@ def render(summary: Summary, found: list[Finding], words: Words, record: str) ->
     parts += [Text(line) for line in (run_device.memory_line(summary, words), *run_device.gpu_lines(summary, words)) if line]
     parts += [Text(words(f"note.{note.code}", **note.params), style="yellow") for note in summary.notes]
     parts += run_knobs.lines(summary.knobs, words)
+    parts += run_promise.lines(summary, words)
     parts += run_auto.lines(summary.auto, words)
     if summary.out_of_memory is not None:
         parts += run_device.post_mortem(summary.out_of_memory, words)

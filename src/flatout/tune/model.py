@@ -8,6 +8,7 @@ from typing import ClassVar
 from flatout.base.records import Missing, Record, Struct, field
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.parity import Parity
+from flatout.measure.promise import WholeRunPromise
 from flatout.measure.statistics import Window, throughput
 from flatout.measure.time_to_loss import LossCurve, TimeToLoss
 from flatout.tune.batch_line import BatchLine
@@ -309,6 +310,7 @@ class Finished(Record):
     seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
     batch: BatchStory | None = None  # where another batch size was asked for
     raced_s: float = 0.0  # to the same loss, beside the budget
+    whole_run: WholeRunPromise | None = None  # None where there was nothing to confirm, and in records of older versions
     reached: Reached | None = None  # None where neither ceiling could be measured in the last comparison
 
 

@@ -11,10 +11,12 @@ from typing import Any
 from flatout.base.records import Missing, dump
 from flatout.base.secrets import hide
 from flatout.knobs import profile_file
-from flatout.knobs.profile import Fingerprint, Profile, Provenance
+from flatout.knobs.profile import Fingerprint, Profile, Promise, Provenance
 from flatout.launch import target
 from flatout.machine import nvml
+from flatout.measure.promise import UNIT_STEPS
 from flatout.tune.model import Finished
+from flatout.tune.run_length import steps_of_an_epoch
 
 
 def write_profile(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now: float) -> Path:
@@ -36,7 +38,40 @@ def profile_of(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now
             high=_rounded(end.upper),
         ),
         fingerprint=_fingerprint(ready, script, any_batch="batch_size" in end.profile),
+        promise=_promise(end, ready),
     )
+
+
+def _promise(end: Finished, ready: Mapping[str, Any]) -> Promise:
+    """What a run under the profile is compared with at its end."""
+    whole = end.whole_run
+    if whole is None or whole.code != "confirmed":
+        return Promise()
+    epochs = (whole.planned or {}).get("epochs") if whole.unit == "epoch" else None
+    steps = (whole.planned or {}).get("steps") if whole.unit != "epoch" else None
+    over = epochs if epochs is not None else float(steps) / UNIT_STEPS if steps is not None else 1.0
+    return Promise(
+        speedup=_rounded(whole.speedup),
+        low=whole.interval[0] if whole.interval else None,
+        high=whole.interval[1] if whole.interval else None,
+        plain_s=_rounded(whole.plain_s),
+        tuned_s=_rounded(whole.tuned_s),
+        epochs=float(over),
+        unit=whole.unit,
+        batches=_batches(end, ready) if whole.unit == "epoch" else None,
+        put_on_step=whole.put_on_step,
+        plain_step_s=None if isinstance(whole.plain_step_s, Missing) else round(whole.plain_step_s, 7),
+        plain={name: round(spent, 4) for name, spent in whole.parts["plain"].items()},
+        tuned={name: round(spent, 4) for name, spent in whole.parts["tuned"].items()},
+    )
+
+
+def _batches(end: Finished, ready: Mapping[str, Any]) -> int | None:
+    """Of an epoch under the profile."""
+    own, size = steps_of_an_epoch(ready), end.profile.get("batch_size")
+    if own is None or size is None or end.batch is None or not end.batch.own:
+        return own
+    return max(1, round(own * end.batch.own / int(size)))
 
 
 def answer(end: Finished) -> dict[str, Any]:

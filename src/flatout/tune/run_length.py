@@ -9,6 +9,7 @@ from typing import Any
 from flatout.base import records
 from flatout.base.errors import RecordError
 from flatout.base.records import Missing, Struct
+from flatout.base.secrets import hide
 from flatout.launch.folder import HOME
 from flatout.launch.own_argument import EPOCHS, LENGTH, Searched, find
 from flatout.measure.model import Summary
@@ -61,7 +62,7 @@ def _steps_of(path: Path, line: Sequence[str]) -> int | None:
     except RecordError:
         return None  # of a newer flatout, or damaged: it tells nothing
     ended = summary.exit_code == 0 and not any(note.code == "cut-short" for note in summary.notes)
-    return summary.steps if ended and summary.steps > 0 and summary.command[1:] == list(line[1:]) else None
+    return summary.steps if ended and summary.steps > 0 and summary.command[1:] == hide(list(line))[1:] else None
 
 
 def _by_argument(line: Sequence[str], epoch_steps: int | None) -> RunLength | None:

@@ -14,6 +14,7 @@ from flatout.base.errors import FlatoutError
 from flatout.base.records import dump, replace
 from flatout.knobs import catalogue
 from flatout.knobs.model import Switch
+from flatout.launch import journals
 from flatout.launch.compiled import caches
 from flatout.launch.keeper import Keeper
 from flatout.launch.protection import Kind, Protection
@@ -28,6 +29,7 @@ from flatout.tune.curves import Curves, training_of
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
+from flatout.tune.whole_runs import RunMade
 
 POLL_S = 0.01
 ROOM_S = 0.25  # between two looks at the room
@@ -265,6 +267,19 @@ class Trials:
         self.said = child.said()
         self.stop()
         return told
+
+    def run_whole(self, knobs: Values, until: dict[str, float], longest_s: float) -> RunMade:
+        """The script in a fresh child as `flatout run` starts it, with these knobs; to its end, or to `until`."""
+        self.stop()
+        began = self._clock.monotonic()
+        child = self._begin(self._command_for(knobs), knobs=without_batch(knobs), until=until)
+        late = self._wait(child, lambda: None, longest_s) == "hang"
+        wall_s = self._clock.monotonic() - began
+        code = None if late else child.process.returncode
+        lines = journals.read_whole(child.folder)
+        self.said = child.said()
+        self.stop()
+        return RunMade(wall_s=wall_s, code=code, journals=lines)
 
     def _command_for(self, values: Values) -> list[str]:
         """The batch belongs to the script: it is asked for by the script's own argument, or by its configuration."""

@@ -1,0 +1,124 @@
+"""A run that is only measured, ended early where it is too long: its epoch after some seconds, the process after the turn.
+
+All else is as in any run under `flatout run`. The epoch ends as the loader ends it: its sampler has no further indices, what
+is on its way is delivered, validation and checkpoint follow. The process then ends at a step boundary of the next epoch,
+after its exit handlers, whose time belongs to the run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Any, Callable, Iterator
+
+from _flatout_agent.drive import Course, Driver, Parent
+
+AFTER_TURN = 3  # steps of the next epoch: the first belongs to the turn
+LEAST_STEPS = 8  # of a run, whatever its time
+MOST_ON_THE_WAY = 64  # batches: an epoch that has not ended by then does not end by its sampler
+
+
+class EarlyEnd(Course):
+    """Around the course of an ordinary run. `cut_s`, `stop_s`: seconds from the process's start."""
+
+    def __init__(self, course: Course, ended: Callable[[], None], cut_s: float, stop_s: float) -> None:
+        """`ended` is to be told that the script's own code is over, before the exit handlers."""
+        self._course = course
+        self._ended = ended
+        self._cut_ns, self._stop_ns = int(cut_s * 1e9), int(stop_s * 1e9)
+        self._goes_on = True  # the course wants to hear of further steps
+        self._cut = False  # the epoch of what is trained on ends now
+        self._cut_at = 0  # the step at which that was wanted
+        self._steps = self._turned_at = 0
+        self._turns = 0
+        self._since_cut = 0  # batches of the epoch that is to end
+        self._driver: Any = None
+        self._parent = Parent()
+
+    def prepare(self, driver: Driver) -> None:
+        self._driver = driver
+        self._course.prepare(driver)
+        driver.feed = self._feed
+
+    def begin(self, driver: Driver) -> None:
+        self._course.begin(driver)
+
+    def stepped(self, driver: Driver, now: int) -> bool:
+        self._parent.end_if_gone()
+        if self._goes_on:
+            self._goes_on = self._course.stepped(driver, now)
+        self._steps = driver.scene.steps_done
+        ran = now - driver.tape.clock.began
+        if self._steps < LEAST_STEPS or ran < self._cut_ns:
+            return True
+        past_turn = self._turns > 0 and self._steps >= self._turned_at + AFTER_TURN
+        if past_turn or ran >= self._stop_ns or not driver.scene.loaders:
+            self._leave(driver)
+        if not self._cut_at:
+            self._cut, self._cut_at = True, self._steps
+        return True
+
+    def iterator_began(self, iterator: int) -> None:
+        self._course.iterator_began(iterator)
+
+    def finish(self, driver: Driver) -> None:
+        self._course.finish(driver)
+
+    def gave_up(self) -> None:
+        self._course.gave_up()
+
+    def _feed(self, iterator: Any, original: Any) -> Any:
+        handover = self._driver.scene.handover
+        trained_from = self._is_trained_from(iterator)
+        try:
+            if trained_from:
+                self._limit(iterator)
+            return handover.next_batch(iterator, original) if handover.busy else original(iterator)
+        except StopIteration:
+            if trained_from:
+                self._turns += 1
+                self._turned_at, self._cut = self._steps, False
+            raise
+
+    def _limit(self, iterator: Any) -> None:
+        """Its sampler ends with the cut. One that was in other hands before its first batch is left as if by a `break`."""
+        if self._cut:
+            self._since_cut += 1
+            if self._since_cut > MOST_ON_THE_WAY:
+                self._driver.scene.handover.epoch_over(iterator)
+                raise StopIteration
+        sampler = getattr(iterator, "_sampler_iter", None)
+        if sampler is not None and type(sampler) is not Limited:
+            iterator._sampler_iter = Limited(sampler, lambda: self._cut)
+
+    def _is_trained_from(self, iterator: Any) -> bool:
+        """As far as can be known: a validation on the same data fetches where gradients are off."""
+        dataset = getattr(iterator, "_dataset", None)
+        known = self._driver.scene.loaders
+        return self._driver.torch.is_grad_enabled() and any(loader.dataset is dataset for loader in known)
+
+    def _leave(self, driver: Driver) -> None:
+        driver.tape.tell()
+        clock = driver.tape.clock
+        driver.write("ended-early", step=self._steps, turns=self._turns, cut_at=self._cut_at, batches=clock.batches)
+        try:
+            self._ended()
+            atexit._run_exitfuncs()
+        finally:
+            os._exit(0)
+
+
+class Limited:
+    """A sampler that has no further indices once its epoch is to end."""
+
+    def __init__(self, rest: Iterator[Any], ends: Callable[[], bool]) -> None:
+        self._rest = rest
+        self._ends = ends
+
+    def __iter__(self) -> Limited:
+        return self
+
+    def __next__(self) -> Any:
+        if self._ends():
+            raise StopIteration
+        return next(self._rest)

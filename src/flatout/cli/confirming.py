@@ -1,0 +1,82 @@
+"""The confirmation at the end of a search: what it may take, what is said of it, what becomes of the profile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flatout.base import records
+from flatout.base.clock import SystemClock
+from flatout.base.records import Missing
+from flatout.cli.parity_gate import Screen
+
+if TYPE_CHECKING:
+    from flatout.measure.promise import Ratio
+    from flatout.tune.confirm import Confirmed
+    from flatout.tune.model import Finished
+    from flatout.tune.run_length import RunLength
+    from flatout.tune.trials import Trials
+    from flatout.tune.whole_runs import Scale
+
+
+def confirmed(
+    end: Finished, trials: Trials, screen: Screen, room_s: float, length: RunLength | None, own_starts: bool
+) -> Finished:
+    """`own_starts`: the script gets through with its own batch; else there is no plain run to compare with."""
+    from flatout.tune import confirm
+    from flatout.tune.run_length import steps_of_an_epoch
+    from flatout.tune.whole_runs import measured
+
+    if not end.profile or not own_starts:
+        return end
+    batches = steps_of_an_epoch(trials.ready)
+    if batches is None and length is not None and length.steps is None:
+        length = None  # epochs of a loader without a length: nothing here counts them
+    clock = SystemClock()
+
+    def run(knobs: dict[str, str], until: dict[str, float], longest_s: float) -> Any:
+        made = trials.run_whole(knobs, until, longest_s)
+        return measured(made, _scale(batches, knobs, end))
+
+    def told(number: int, tuned: bool) -> None:
+        screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
+
+    confirmation = confirm.Confirmation(run, clock.monotonic, told)
+    found = confirmation.confirm(end.profile, room_s, trials.start_s, length, _loop(end), _plain_s(end, trials, length))
+    return _with(end, found, batches is not None, screen)
+
+
+def _with(end: Finished, found: Confirmed, by_epoch: bool, screen: Screen) -> Finished:
+    from flatout.report import whole_run as report
+    from flatout.tune.confirm import told
+
+    whole = told(found, by_epoch)
+    for sentence in report.sentences(whole, screen.words):
+        screen.say(sentence)
+    profile = {} if found.code in ("not-faster", "tuned-fails") else dict(found.knobs)
+    return records.replace(end, profile=profile, whole_run=whole)
+
+
+def _scale(batches: int | None, knobs: dict[str, str], end: Finished) -> Scale:
+    """Of another batch size an epoch has another number of batches."""
+    from flatout.tune.whole_runs import Scale
+
+    size, own = knobs.get("batch_size"), end.batch.own if end.batch is not None else None
+    if batches is None or size is None or not own:
+        return Scale(batches=batches)
+    return Scale(batches=batches * own / int(size))
+
+
+def _loop(end: Finished) -> Ratio | None:
+    from flatout.measure.promise import Ratio
+
+    if isinstance(end.speedup, Missing) or isinstance(end.lower, Missing) or isinstance(end.upper, Missing):
+        return None
+    return Ratio(value=end.speedup, low=end.lower, high=end.upper)
+
+
+def _plain_s(end: Finished, trials: Trials, length: RunLength | None) -> float | None:
+    """Of the whole plain run, as foreseen from its loop: a run that fits is made whole."""
+    samples, epochs = trials.ready.get("samples"), length.epochs if length is not None else None
+    if isinstance(end.baseline, Missing) or not samples or epochs is None or end.baseline <= 0:
+        return None
+    return trials.start_s + float(epochs * samples / end.baseline)

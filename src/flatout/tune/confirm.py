@@ -1,0 +1,255 @@
+"""Before a profile is written: plain and tuned, each as `flatout run` runs it, in turn, and what the user's whole run gains.
+
+A run that fits its share of the time goes to the script's end. A longer one is ended early in both arms: its epoch after some
+seconds, the process after the turn; the whole run is then put together from its parts. Where the tuned runs are not faster
+beyond doubt, the settings that cost time once are left out, compiling first, and the rest is confirmed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from flatout.base.records import Missing, Struct, field
+from flatout.measure import promise
+from flatout.measure.promise import Measured, Ratio, RunModel, Seconds, WholeRunPromise
+from flatout.tune.model import Values
+from flatout.tune.run_length import RunLength
+
+SHARE = 0.4  # of the budget, kept back for this
+STARTS = 8.0  # first looks: what two pairs of runs need that are ended early
+LEAST_S = 4.0  # beside the starts, of one pair
+FITS = 0.55  # of the time that is left: so long may the plain run be, and the pair still fit
+CUT = 0.6  # of a run's limit passes before its epoch is cut short
+KILL = 2.0  # times its limit: what has not ended then is ended
+KILL_MORE_S = 15.0
+PAIRS, MOST_PAIRS = 2, 4
+COSTS_ONCE = ("compile", "cudnn_benchmark")  # left out in this order
+
+Run = Callable[[Values, dict[str, float], float], "Measured | Missing"]  # knobs, until, when it is killed
+Told = Callable[[int, bool], None]  # the number of the run that begins, and whether it is a tuned one
+
+
+class Arms(Struct, kw_only=True):
+    """Runs so far."""
+
+    plain: list[Measured] = field(default_factory=list)
+    tuned: list[Measured] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> int:
+        return min(len(self.plain), len(self.tuned))
+
+
+class Confirmed(Struct, frozen=True, kw_only=True):
+    """`code`: confirmed; not-faster, tuned-fails (then no profile is written); no-time, plain-fails (nothing is known)."""
+
+    code: str
+    knobs: Values
+    left_out: Values = field(default_factory=dict)  # what would not have been repaid
+    plain: RunModel | None = None
+    tuned: RunModel | None = None
+    epochs: float | None = None  # that the promise is for; None: unknown, the promise is that of each epoch
+    length: RunLength | None = None
+    ratio: Ratio | Missing = Missing("not-measured")
+    pairs: int = 0
+    whole: bool = True  # plain and tuned ran to their end
+    turns: int = 0  # from epoch to epoch, in the arm that saw fewer
+    put_on_step: int | None = None
+    plain_step_s: float | Missing = Missing("not-measured")
+    why: str = ""
+    detail: str = ""
+
+
+def reserve_s(budget_s: float, start_s: float) -> float:
+    """What a search leaves for this; nothing where not even one pair would fit."""
+    wanted = min(SHARE * budget_s, STARTS * start_s + 4 * LEAST_S)
+    return wanted if wanted >= 2 * start_s + LEAST_S else 0.0
+
+
+class Confirmation:
+    """`now` and `run` are the machine; all decisions follow from what they give."""
+
+    def __init__(self, run: Run, now: Callable[[], float], told: Told = lambda number, tuned: None) -> None:
+        self._run = run
+        self._now = now
+        self._told = told
+        self._number = 0
+        self._longest_s = {False: 0.0, True: 0.0}  # of a plain and of a tuned run
+        self._until: dict[str, float] = {}
+
+    def confirm(self, knobs: Values, room_s: float, start_s: float, length: RunLength | None, loop: Ratio | None,
+                plain_s: float | None = None) -> Confirmed:  # fmt: skip
+        """`start_s`: of one child; `loop`: of the search's last comparison; `plain_s`: of the whole plain run, as foreseen."""
+        if room_s < 2 * start_s + LEAST_S:
+            return Confirmed(code="no-time", knobs=knobs)
+        ends = self._now() + room_s
+        limit_s = FITS * room_s if plain_s is not None and plain_s <= FITS * room_s else room_s / (2 * PAIRS)
+        limit_s = max(limit_s, start_s + LEAST_S / 2)
+        self._until = {"cut_s": start_s + CUT * (limit_s - start_s), "stop_s": limit_s}
+        arms = Arms()
+        failed = self._pairs(arms, knobs, ends, lambda: _decided(arms, length, loop), lambda: _slower(arms, length, loop))
+        if failed is not None:
+            return _failed(failed[0], failed[1], knobs)
+        told = judged(arms, knobs, length, loop)
+        return told if told.code != "not-faster" else self._with_less(arms, told, ends, length)
+
+    def _pairs(
+        self, arms: Arms, knobs: Values, ends: float, enough: Callable[[], bool], slower: Callable[[], bool]
+    ) -> tuple[Missing, bool] | None:
+        """Plain, tuned, tuned, plain … until it is enough, or the time is over; why it failed, if it did."""
+        for place in range(2 * MOST_PAIRS):
+            tuned = place % 4 in (1, 2)
+            if arms.pairs >= 1 and self._now() + self._longest_s[tuned] > ends:
+                break
+            if place % 2 == 0 and arms.pairs and (slower() or (arms.pairs >= PAIRS and enough())):
+                break
+            found = self._one(knobs if tuned else {}, tuned)
+            if isinstance(found, Missing):
+                return None if arms.pairs >= 1 and not tuned else (found, tuned)
+            (arms.tuned if tuned else arms.plain).append(found)
+        return None
+
+    def _one(self, knobs: Values, tuned: bool) -> Measured | Missing:
+        self._number += 1
+        self._told(self._number, tuned)
+        began = self._now()
+        found = self._run(knobs, self._until, KILL * self._until["stop_s"] + KILL_MORE_S)
+        self._longest_s[tuned] = max(self._longest_s[tuned], self._now() - began)
+        return found
+
+    def _with_less(self, arms: Arms, before: Confirmed, ends: float, length: RunLength | None) -> Confirmed:
+        """Without what costs time once, one after the other, as long as there is time for a run."""
+        knobs, left_out = dict(before.knobs), dict(before.left_out)
+        built = min(run.parts.get("building", 0.0) for run in arms.tuned)
+        one_s = max(0.0, self._longest_s[True] - built)
+        for name in COSTS_ONCE:
+            if name not in knobs or len(knobs) < 2 or self._now() + one_s > ends:
+                continue
+            left_out[name] = knobs.pop(name)
+            rest = Arms(plain=arms.plain)
+            for _ in range(PAIRS):
+                if rest.tuned and self._now() + one_s > ends:
+                    break
+                found = self._one(knobs, True)
+                if isinstance(found, Missing):
+                    return _failed(found, True, knobs, left_out)
+                rest.tuned.append(found)
+            told = judged(rest, knobs, length, None, left_out)
+            if told.code == "confirmed":
+                return told
+        return before
+
+
+def _failed(found: Missing, tuned: bool, knobs: Values, left_out: Mapping[str, str] | None = None) -> Confirmed:
+    code = "tuned-fails" if tuned else "plain-fails"
+    return Confirmed(code=code, knobs=dict(knobs), left_out=dict(left_out or {}), why=found.reason, detail=found.detail)
+
+
+def epochs_of(arms: Arms, length: RunLength | None) -> float | None:
+    """That the promise is for: as planned, else as the plain runs had that came to their end."""
+    if length is not None and (length.epochs is not None or length.steps is not None):
+        return length.epochs if length.epochs is not None else (length.steps or 0) / promise.UNIT_STEPS
+    whole = [run.epochs for run in arms.plain if run.whole]
+    return whole[0] if whole else None
+
+
+def _decided(arms: Arms, length: RunLength | None, loop: Ratio | None) -> bool:
+    ratio = judged(arms, {}, length, loop).ratio
+    return isinstance(ratio, Ratio) and (ratio.low > 1 or ratio.high < 1)
+
+
+def _slower(arms: Arms, length: RunLength | None, loop: Ratio | None) -> bool:
+    """Plainly: the time is for another way."""
+    ratio = judged(arms, {}, length, loop).ratio
+    return isinstance(ratio, Ratio) and ratio.high < 1
+
+
+def judged(
+    arms: Arms, knobs: Values, length: RunLength | None, loop: Ratio | None, left_out: Mapping[str, str] | None = None
+) -> Confirmed:
+    """What the runs say of the planned one. Of an unknown length: of each epoch."""
+    plain, tuned = _models(arms)
+    whole = all(run.whole for run in (*arms.plain, *arms.tuned))
+    epochs = epochs_of(arms, length)
+    seen = length is None and epochs is not None
+    ratio = ratio_for(plain, tuned, epochs)
+    if loop is not None and isinstance(ratio, Ratio):
+        other = ratio_for(plain, _with_loop(plain, tuned, loop), epochs)
+        ratio = promise.lower_of(ratio, other) if isinstance(other, Ratio) else ratio
+    return Confirmed(
+        code="confirmed" if isinstance(ratio, Ratio) and ratio.low > 1 else "not-faster",
+        knobs=dict(knobs),
+        left_out=dict(left_out or {}),
+        plain=plain,
+        tuned=tuned,
+        epochs=epochs,
+        length=RunLength(epochs=epochs, source="seen") if seen else length,
+        ratio=ratio,
+        pairs=arms.pairs,
+        whole=whole,
+        turns=min((run.turns for run in (*arms.plain, *arms.tuned)), default=0),
+        put_on_step=next((run.put_on_step for run in arms.tuned if run.put_on_step is not None), None),
+        plain_step_s=_least([run.step_s for run in arms.plain]),
+    )
+
+
+def _models(arms: Arms) -> tuple[RunModel, RunModel]:
+    """No setting is on before the first batch: the start is the same in both, and all runs tell of it."""
+    start = promise.bounded([run.parts["start"] for run in (*arms.plain, *arms.tuned)])
+    models = [promise.model_of(side) for side in (arms.plain, arms.tuned)]
+    plain, tuned = [RunModel(once={**one.once, "start": start}, each=one.each) for one in models]
+    return plain, tuned
+
+
+def ratio_for(plain: RunModel, tuned: RunModel, epochs: float | None) -> Ratio | Missing:
+    if epochs is None:
+        return promise.ratio_of(*(_each(one) for one in (plain, tuned)))
+    return promise.speedup(plain, tuned, epochs)
+
+
+def _least(values: list[float | Missing]) -> float | Missing:
+    known = [value for value in values if isinstance(value, float)]
+    return min(known) if known else Missing("not-measured")
+
+
+def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
+    """For the record. `by_epoch`: the unit of the model is an epoch, not a stretch of steps."""
+    plain, tuned, epochs = found.plain, found.tuned, found.epochs
+    if plain is None or tuned is None:
+        return WholeRunPromise(code=found.code, why=found.why, detail=found.detail, left_out=dict(found.left_out))
+    over = epochs if epochs is not None else 1.0
+    length = found.length
+    ratio = found.ratio
+    planned = {"epochs": length.epochs, "steps": length.steps, "source": length.source} if length is not None else None
+    none = Missing("unknown-length")
+    walls = [round(promise.total(one, over).value, 3) if epochs is not None else none for one in (plain, tuned)]
+    return WholeRunPromise(
+        code=found.code,
+        plain_s=walls[0],
+        tuned_s=walls[1],
+        speedup=round(ratio.value, 4) if isinstance(ratio, Ratio) else ratio,
+        interval=[round(ratio.low, 4), round(ratio.high, 4)] if isinstance(ratio, Ratio) else [],
+        loop=promise.loop_speedup(plain, tuned),
+        planned=planned,
+        unit="epoch" if by_epoch else "steps",
+        once={name: promise.total(one, 0.0).value for name, one in (("plain", plain), ("tuned", tuned))},
+        each={name: _each(one).value for name, one in (("plain", plain), ("tuned", tuned))},
+        parts={name: promise.parts_of(one, over) for name, one in (("plain", plain), ("tuned", tuned))},
+        repaid_after=promise.repaid_after(plain, tuned),
+        pairs=found.pairs,
+        whole=found.whole,
+        left_out=dict(found.left_out),
+        put_on_step=found.put_on_step,
+        plain_step_s=found.plain_step_s,
+    )
+
+
+def _each(model: RunModel) -> Seconds:
+    return promise.total(RunModel(each=model.each), 1.0)
+
+
+def _with_loop(plain: RunModel, tuned: RunModel, loop: Ratio) -> RunModel:
+    """The tuned run with steps as much faster as the search found them."""
+    steps = plain.each["steps"]
+    found = Seconds(value=steps.value / loop.value, low=steps.low / loop.high, high=steps.high / loop.low)
+    return RunModel(once=tuned.once, each={**tuned.each, "steps": found})

@@ -1,0 +1,166 @@
+"""The decisions of a confirmation: how many runs, what is promised, what is left out, and when nothing is written."""
+
+import pytest
+
+from flatout.base.records import Missing
+from flatout.measure import promise
+from flatout.measure.promise import Measured, Ratio
+from flatout.tune import confirm
+from flatout.tune.confirm import Confirmation
+from flatout.tune.run_length import RunLength
+
+FIVE_EPOCHS = RunLength(steps=500, epochs=5.0, source="own-argument")
+
+
+class Machine:
+    """Runs a script of five epochs: `parts` says what each part of a whole run takes under given knobs."""
+
+    def __init__(self, parts, epochs=5.0, longest_s=float("inf"), noise=()):
+        self.parts, self.epochs, self.longest_s = parts, epochs, longest_s
+        self.noise = list(noise)
+        self.clock = 0.0
+        self.ran = []
+
+    def now(self):
+        return self.clock
+
+    def run(self, knobs, until, longest_s):
+        self.ran.append(dict(knobs))
+        told = self.parts(knobs)
+        if isinstance(told, Missing):
+            self.clock += 5.0
+            return told
+        factor = self.noise.pop(0) if self.noise else 1.0
+        parts = {name: value * factor for name, value in promise.without_more(told).items()}
+        whole = sum(parts.values())
+        if whole <= until["stop_s"]:
+            self.clock += whole
+            return Measured(parts=parts, epochs=self.epochs, step_s=parts["steps"] / 500, put_on_step=4)
+        self.clock += until["stop_s"]
+        each = {name: parts[name] / self.epochs for name in promise.EACH}
+        return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4)
+
+    def confirm(self, knobs, room_s=100.0, length=FIVE_EPOCHS, loop=None, plain_s=None):
+        return Confirmation(self.run, self.now).confirm(knobs, room_s, 2.0, length, loop, plain_s)
+
+
+def faster(knobs):
+    loop = 10.0
+    building = 0.0
+    if "workers" in knobs:
+        loop /= 5
+    if "compile" in knobs:
+        loop, building = loop / 1.2, 20.0
+    return {"start": 2.0, "building": building, "steps": loop, "validation": 1.0, "exit": 0.5}
+
+
+def test_whole_runs_are_taken_in_turn_and_give_the_promise():
+    machine = Machine(faster)
+    found = machine.confirm({"workers": "4"}, plain_s=14.0)
+    assert machine.ran == [{}, {"workers": "4"}, {"workers": "4"}, {}]
+    assert (found.code, found.whole, found.pairs, found.knobs) == ("confirmed", True, 2, {"workers": "4"})
+    assert found.ratio.value == pytest.approx(13.5 / 5.5)
+    assert found.ratio.low > 1
+    told = confirm.told(found, by_epoch=True)
+    assert (told.plain_s, told.tuned_s) == (13.5, 5.5)
+    assert sum(told.parts["tuned"].values()) == pytest.approx(5.5)
+    assert told.loop == pytest.approx(5.0)
+    assert told.put_on_step == 4
+
+
+def test_what_one_run_does_not_repay_is_left_out():
+    """The loop gains by compiling, and this run is too short for it."""
+    machine = Machine(faster)
+    found = machine.confirm({"workers": "4", "compile": "default"}, plain_s=14.0)
+    assert (found.code, found.knobs, found.left_out) == ("confirmed", {"workers": "4"}, {"compile": "default"})
+    assert found.ratio.value == pytest.approx(13.5 / 5.5)
+
+
+def test_a_longer_run_repays_it():
+    machine = Machine(faster)
+    length = RunLength(steps=50000, epochs=500.0, source="asked")
+    found = machine.confirm({"workers": "4", "compile": "default"}, room_s=150.0, length=length)
+    assert (found.code, found.left_out) == ("confirmed", {})
+    assert found.ratio.value > 3.4
+    assert confirm.told(found, by_epoch=True).repaid_after > 0
+
+
+def test_what_makes_a_whole_run_slower_is_not_confirmed():
+    machine = Machine(lambda knobs: {"start": 2.0, "building": 9.0 if knobs else 0.0, "steps": 8.0 if knobs else 10.0})
+    found = machine.confirm({"compile": "default"}, plain_s=12.0)
+    assert found.code == "not-faster"
+
+
+def test_noise_that_hides_the_gain_is_not_confirmed():
+    machine = Machine(
+        lambda knobs: {"start": 2.0, "steps": 9.7 if knobs else 10.0}, noise=[1.0, 1.1, 0.9, 1.2, 1.0, 0.95, 1.1, 1.0]
+    )
+    assert machine.confirm({"workers": "4"}, plain_s=12.0).code == "not-faster"
+
+
+def test_of_an_unknown_length_whole_runs_tell_it():
+    found = Machine(faster).confirm({"workers": "4"}, length=None)
+    assert found.epochs == 5.0
+    assert found.length.source == "seen"
+
+
+def test_an_unknown_length_that_does_not_fit_is_promised_by_epoch():
+    found = Machine(lambda knobs: {"start": 2.0, "steps": 100.0 if knobs else 400.0}).confirm({"workers": "4"}, length=None)
+    told = confirm.told(found, by_epoch=True)
+    assert (found.code, found.whole, found.epochs) == ("confirmed", False, None)
+    assert isinstance(told.plain_s, Missing)
+    assert told.speedup == pytest.approx(4.0)
+    assert told.each == pytest.approx({"plain": 80.0, "tuned": 20.0})
+
+
+def test_of_whole_runs_and_the_loop_the_lower_is_promised():
+    loop = Ratio(value=2.0, low=1.9, high=2.1)
+    found = Machine(faster).confirm({"workers": "4"}, loop=loop, plain_s=14.0)
+    assert found.ratio.value == pytest.approx(13.5 / (2.0 + 10.0 / 2 + 1.0 + 0.5))
+    higher = Machine(faster).confirm({"workers": "4"}, loop=Ratio(value=9.0, low=8.5, high=9.5), plain_s=14.0)
+    assert higher.ratio.value == pytest.approx(13.5 / 5.5)
+
+
+def test_a_tuned_run_that_dies_writes_nothing():
+    machine = Machine(lambda knobs: Missing("failed", "1") if knobs else faster(knobs))
+    found = machine.confirm({"workers": "4"})
+    assert (found.code, found.why, found.detail) == ("tuned-fails", "failed", "1")
+
+
+def test_a_plain_run_that_dies_tells_nothing_of_the_settings():
+    found = Machine(lambda knobs: Missing("failed", "1")).confirm({"workers": "4"})
+    assert (found.code, found.knobs) == ("plain-fails", {"workers": "4"})
+
+
+def test_a_plain_run_that_dies_later_leaves_what_was_measured():
+    """The data may have been removed meanwhile: two runs are there that say something."""
+    left = [1, 1, 1]
+
+    def parts(knobs):
+        return faster(knobs) if left and left.pop() else Missing("failed", "1")
+
+    found = Machine(parts).confirm({"workers": "4"}, plain_s=14.0)
+    assert (found.code, found.pairs) == ("confirmed", 1)
+
+
+def test_without_time_nothing_is_run():
+    machine = Machine(faster)
+    assert machine.confirm({"workers": "4"}, room_s=7.0).code == "no-time"
+    assert not machine.ran
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "start_s", "kept"), [(90, 3, True), (20, 5, False), (30, 2, True), (600, 5, True), (8, 1, False)]
+)
+def test_what_is_kept_back(budget_s, start_s, kept):
+    found = confirm.reserve_s(budget_s, start_s)
+    assert bool(found) is kept
+    assert found <= confirm.SHARE * budget_s
+
+
+def test_a_start_that_was_slow_by_chance_speaks_for_no_side():
+    """On a busy machine starts scatter by seconds; no setting is on before the first batch."""
+    starts = iter([2.0, 8.0, 3.0, 7.0])
+    machine = Machine(lambda knobs: {"start": next(starts), "steps": 4.0 if knobs else 10.0})
+    found = machine.confirm({"workers": "4"}, plain_s=14.0)
+    assert found.ratio.value == pytest.approx(15.0 / 9.0)

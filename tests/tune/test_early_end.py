@@ -1,0 +1,132 @@
+"""Runs that are measured and need not come to their end: the epoch is cut, validation stays whole, and the parts add up."""
+
+import math
+import os
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import QUIET
+from flatout.launch import journals
+from flatout.launch.trial import TrialChild
+from flatout.tune.whole_runs import RunMade, Scale, measured
+
+TRAIN = """
+import sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Data(Dataset):
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.full((8,), float(index % 7)), index % 3
+
+if __name__ == "__main__":
+    epochs, samples, workers = map(int, sys.argv[1:4])
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    net = nn.Linear(8, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    training = DataLoader(Data(samples), batch_size=4, num_workers=workers)
+    for epoch in range(epochs):
+        for x, y in training:
+            loss = nn.functional.cross_entropy(net(x), y)
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+        with torch.no_grad():
+            seen = sum(len(net(x)) for x, y in DataLoader(Data(40), batch_size=4))
+        print(f"epoch {epoch}: validated on {seen}", flush=True)
+        torch.save(net.state_dict(), sys.argv[4])
+    print("the end")
+"""
+
+
+@pytest.fixture
+def ran(tmp_path, script):
+    """The script in a child as tune starts it; what the parent knows of it, its own lines and what it printed."""
+
+    def run(*arguments, source=TRAIN, **job):
+        command = [sys.executable, str(script(source)), *map(str, arguments), str(tmp_path / "saved.pt")]
+        began = time.monotonic()
+        child = TrialChild(command, {**os.environ, **QUIET}, tmp_path / "child", **job)
+        try:
+            code = child.process.wait(120)
+            wall_s = time.monotonic() - began
+            lines = journals.read_whole(child.folder)
+            return RunMade(wall_s=wall_s, code=code, journals=lines), [line for one in lines for line in one], child.said()
+        finally:
+            child.kill()
+
+    return run
+
+
+def early(lines):
+    return [line for line in lines if line["kind"] == "ended-early"]
+
+
+@pytest.mark.parametrize(("workers", "knobs"), [(0, {}), (0, {"workers": "2"}), (1, {"workers": "2"})])
+def test_a_long_epoch_is_cut_and_its_validation_is_not(workers, knobs, ran):
+    made, lines, said = ran(50, 100_000, workers, knobs=knobs, until={"cut_s": 1.0, "stop_s": 90.0})
+    assert made.code == 0, said
+    (line,) = early(lines)
+    assert line["turns"] == 1
+    assert said.splitlines() == ["epoch 0: validated on 40"]
+    assert not [line for line in lines if line["kind"] == "fault"]
+    found = measured(made, Scale(batches=25_000.0))
+    assert not found.whole
+    assert found.parts["steps"] > 25_000 * 0.002
+    assert found.parts["validation"] == pytest.approx(40 * 0.002, rel=2.0)
+    assert found.parts["checkpoint"] > 0
+
+
+def test_short_epochs_are_not_cut_and_the_process_ends_after_a_turn(ran):
+    made, lines, said = ran(10_000, 40, 0, until={"cut_s": 3.0, "stop_s": 90.0})
+    assert made.code == 0, said
+    (line,) = early(lines)
+    assert line["turns"] >= 1
+    assert line["step"] >= 8
+
+
+def test_a_run_that_fits_comes_to_its_end_and_its_parts_are_its_wall_time(ran):
+    made, lines, said = ran(3, 40, 0, until={"cut_s": 90.0, "stop_s": 120.0})
+    assert said.splitlines()[-1] == "the end"
+    assert not early(lines)
+    found = measured(made, Scale(batches=10.0))
+    assert (found.whole, found.epochs) == (True, 3.0)
+    assert math.isclose(found.total, made.wall_s, rel_tol=0.02)
+    assert found.parts["validation"] > 3 * 40 * 0.002 * 0.8
+
+
+LOOP = """
+import torch
+from torch import nn
+net = nn.Linear(8, 3)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+while True:
+    loss = net(torch.ones(4, 8)).sum()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+def test_a_loop_without_a_loader_ends_by_the_time(ran):
+    made, lines, said = ran(source=LOOP, until={"cut_s": 1.0, "stop_s": 60.0})
+    assert made.code == 0, said
+    (line,) = early(lines)
+    assert line["turns"] == 0
+    found = measured(made, Scale(batches=None))
+    assert found.parts["steps"] > 0
+    assert not found.whole
+
+
+def test_a_script_that_dies_is_no_measurement(ran):
+    made, _, _ = ran(source="import torch\nraise SystemExit(3)\n", until={"cut_s": 1.0, "stop_s": 60.0})
+    assert (measured(made, Scale(batches=None)).reason, measured(made, Scale(batches=None)).detail) == ("failed", "3")
