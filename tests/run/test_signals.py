@@ -39,7 +39,7 @@ def started(tmp_path):
     """Starts `flatout run` in a session of its own and waits for the script's first word."""
     processes = []
 
-    def start(before="", after="train(60)", options=("-q",)):
+    def start(before="", after="train(60)", options=("-q",), ignored=()):
         path = tmp_path / "train.py"
         path.write_text(TRAINING.format(before=before, after=after))
         process = subprocess.Popen(
@@ -48,6 +48,7 @@ def started(tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignored],
             env={**os.environ, "OMP_NUM_THREADS": "1", "FLATOUT_LANG": "en"},
         )
         processes.append(process)
@@ -124,6 +125,24 @@ def test_a_script_that_swallows_sigint_trains_on(started, tmp_path):
     out, _ = process.communicate(timeout=30)
     assert (out, process.returncode) == (b"no\nend\n", 0)
     assert summary_of(tmp_path)["exit_code"] == 0
+
+
+def test_what_whoever_started_us_ignores_stays_ignored(started, tmp_path):
+    """`nohup flatout run`, or a background job of a script: the closed terminal and Ctrl-C end neither us nor the training."""
+    ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+    process = started(after="train(1.5); print([signal.getsignal(number).name for number in (1, 2, 3)])", ignored=ignored)
+    for number in ignored:
+        os.killpg(process.pid, number)
+    out, _ = process.communicate(timeout=30)
+    assert (out, process.returncode) == (b"['SIG_IGN', 'SIG_IGN', 'SIG_IGN']\n", 0)
+    assert summary_of(tmp_path)["exit_code"] == 0
+
+
+def test_an_ignored_signal_that_the_script_asks_for_reaches_it(started, tmp_path):
+    """Sent to the one process that is known: us."""
+    process = started("signal.signal(signal.SIGHUP, lambda *_: sys.exit(7))", ignored=(signal.SIGHUP,))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(30) == 7
 
 
 def test_a_signal_while_the_summary_is_written_does_not_cost_it(started, tmp_path):

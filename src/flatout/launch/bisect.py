@@ -15,6 +15,7 @@ from typing import Any
 from flatout.base import records
 from flatout.base.records import Struct, field
 from flatout.launch import environment
+from flatout.launch.child import not_ignored
 from flatout.launch.run import Finished, Wanted
 from flatout.launch.settings import Settings
 
@@ -66,7 +67,7 @@ def _signals_end_us() -> Iterator[None]:
     def leave(number: int, frame: Any) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in ENDED_BY_THE_USER}
+    before = {number: signal.signal(number, leave) for number in not_ignored(ENDED_BY_THE_USER)}
     try:
         yield
     finally:

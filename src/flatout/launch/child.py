@@ -46,13 +46,18 @@ def run(command: Sequence[str], environ: Mapping[str, str], beside: AbstractCont
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    # Functions, never SIG_IGN: an ignored signal would stay ignored in the child.
-    before = {number: signal.signal(number, handler) for number in PASSED_ON}
+    # Functions, never SIG_IGN: an ignored signal would stay ignored in the child. What whoever started us wanted ignored
+    # (nohup, a shell's background job) stays ignored, here and in the child.
+    before = {number: signal.signal(number, handler) for number in not_ignored(PASSED_ON)}
     try:
         yield
     finally:
         for number, handled in before.items():
             signal.signal(number, handled)
+
+
+def not_ignored(numbers: Sequence[signal.Signals]) -> list[signal.Signals]:
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
@@ -115,7 +120,7 @@ class Ending:
         return self
 
     def hold(self) -> None:
-        self._before = {number: signal.signal(number, self._hit) for number in ENDING}
+        self._before = {number: signal.signal(number, self._hit) for number in not_ignored(ENDING)}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._before.items():
