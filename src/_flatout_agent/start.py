@@ -258,9 +258,12 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     on_tensors = Patches()
     transfers.watch(torch, tape, on_tensors)
     patches.on_take_off(on_tensors.take_off)
-    look_again = Resting(tape.clock, on_tensors, tape.glances).after_reading
+    resting = Resting(tape.clock, on_tensors, tape.glances, lambda: transfers.device_at_hand(torch))
+    tape.look_for_device = resting.look_for_device
+    look_again = resting.after_reading
     tape.after_reading.append(look_again)
     patches.on_take_off(lambda: tape.after_reading.remove(look_again))
+    patches.on_take_off(lambda: setattr(tape, "look_for_device", lambda: None))
     compiling.watch(tape, on_tensors, patches)
     return on_tensors
 

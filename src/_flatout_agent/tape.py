@@ -33,6 +33,7 @@ class Tape:
         self.epochs: Callable[[Any, Any], Any] | None = None
         self.glances: Any = None  # a Glances, which lifts hooks while `glancing`
         self.moved: Callable[[], None] | None = None  # to another thread: what began there before was not listened to
+        self.look_for_device: Callable[[], None] = lambda: None  # where the script may have begun to use one
         self.whole_only = False  # somebody wants to see every step whole
         self.whole = True
         self.start_over()
@@ -72,6 +73,7 @@ class Tape:
 
     def meet(self, optimizer: Any) -> None:
         """An optimizer is about to step for the first time."""
+        self.look_for_device()
         if self.look is not None:
             self.look.stepped(optimizer)
         if self.driver is not None:

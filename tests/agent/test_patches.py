@@ -10,18 +10,24 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from _flatout_agent.clock import StepClock
+from _flatout_agent.observe import transfers
 from _flatout_agent.patch import Patches
 from _flatout_agent.start import install
 from _flatout_agent.tape import Tape
 from conftest import torch_version
 
-TWINS = ("to", "cuda", "cpu")
-METHODS = (*TWINS, "item", "tolist")
+METHODS = ("to", "cuda", "cpu", "item", "tolist")
 BASE = torch._C.TensorBase if torch_version() >= (2, 1) else torch._C._TensorBase
 
 
 @pytest.fixture
-def installed():
+def device(monkeypatch):
+    """As if the script had begun to use one: only then are there any observers on tensors."""
+    monkeypatch.setattr(transfers, "device_at_hand", lambda torch: True)
+
+
+@pytest.fixture
+def installed(device):
     tape, patches = Tape(StepClock(time.perf_counter_ns()), lambda now: None), Patches()
     install(torch, tape, patches)
     yield tape
@@ -45,7 +51,33 @@ def surface():
     )
 
 
-def test_taken_off_without_a_trace():
+def test_without_a_device_the_tensor_class_is_untouched():
+    before = dict(vars(torch.Tensor))
+    tape, patches = Tape(StepClock(0), lambda now: None), Patches()
+    install(torch, tape, patches)
+    assert dict(vars(torch.Tensor)) == before
+    transfers_wanted = tape.look_for_device
+    patches.take_off()
+    assert dict(vars(torch.Tensor)) == before
+    transfers_wanted()
+    assert dict(vars(torch.Tensor)) == before
+
+
+def test_put_on_as_soon_as_a_device_is_used(monkeypatch):
+    used = []
+    monkeypatch.setattr(transfers, "device_at_hand", lambda torch: bool(used))
+    tape, patches = Tape(StepClock(0), lambda now: None), Patches()
+    install(torch, tape, patches)
+    try:
+        assert "item" not in vars(torch.Tensor)
+        used.append(True)
+        next(iter(torch.utils.data.DataLoader([1])))
+        assert "item" in vars(torch.Tensor)
+    finally:
+        patches.take_off()
+
+
+def test_taken_off_without_a_trace(device):
     before = surface()
     tape, patches = Tape(StepClock(0), lambda now: None), Patches()
     install(torch, tape, patches)
@@ -56,18 +88,16 @@ def test_taken_off_without_a_trace():
 
 def test_methods_stay_in_the_sets_that_others_keep(installed):
     """torchvision's image tensors and torch's own Parameter look methods up in sets and dicts."""
-    for name in TWINS:
+    for name in METHODS:
         twin, original = getattr(torch.Tensor, name), getattr(BASE, name)
         assert original in {twin}
         assert twin in {original}
         assert {original: 1}[twin] == 1
         assert twin.__name__ == name
         assert twin.__doc__ == original.__doc__
+        assert pickle.dumps(twin) == pickle.dumps(original)
         assert pickle.loads(pickle.dumps(twin)) == original
     assert torch.Tensor.to != torch.Tensor.cuda
-    for name in ("item", "tolist"):
-        assert getattr(torch.Tensor, name).__name__ == name
-        assert getattr(torch.Tensor, name).__doc__ == getattr(BASE, name).__doc__
 
 
 def test_subclasses_that_dispatch_on_a_method_still_do(installed):
@@ -107,7 +137,7 @@ def test_a_broken_clock_never_reaches_the_script(monkeypatch, request):
     net = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 2)), batch_size=2):
-        loss = net(x.to("meta").to("meta") if False else x).sum()
+        loss = net(x).sum()
         loss.backward()
         optimizer.step()
         loss.item()

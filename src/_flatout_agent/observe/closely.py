@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from _flatout_agent.batch import is_plain_tensor, parts_of, shape_of
 from _flatout_agent.guard import fault
 from _flatout_agent.observe import regime
 from _flatout_agent.observe.cores import Cores
 from _flatout_agent.observe.lag import Lag
+from _flatout_agent.observe.listeners import Listeners
 from _flatout_agent.observe.losses import Losses
 from _flatout_agent.observe.memory_state import MemoryState
 from _flatout_agent.observe.reads import Reads
@@ -23,6 +25,7 @@ class CloseLook:
         self._memory = MemoryState(torch)
         self._lag = Lag(torch)
         self._losses = Losses(torch)
+        self._listeners = Listeners(torch)
         self._regime: dict[str, Any] = {}
         self._graphs = 0
         self.reads = Reads()
@@ -32,40 +35,51 @@ class CloseLook:
 
     def mid_step(self, ticks: int, arguments: Any) -> None:
         try:
-            loss = arguments[0] if arguments else None
-            if isinstance(loss, (list, tuple)):
-                loss = loss[0] if loss else None
-            if self._graphs < GRAPHS:
-                self._graphs += 1
-                for name, seen in regime.of_graph(loss).items():
-                    self._regime[name] = self._regime.get(name, False) or seen
-            cuda = self._torch.cuda
-            on_device = cuda.is_initialized() and getattr(loss, "is_cuda", False)
-            if on_device and cuda.is_current_stream_capturing():
-                return
-            self._losses.sample(ticks, loss)
-            if on_device:
-                self._lag.sample()
-                self._memory.sample(ticks)
+            with self._torch._C.DisableTorchFunction():  # no override and no mode of the script's hears what we ask
+                self._mid_step(ticks, arguments)
         except Exception as error:
             fault("closely.mid_step", error)
+
+    def _mid_step(self, ticks: int, arguments: Any) -> None:
+        loss = arguments[0] if arguments else None
+        if isinstance(loss, (list, tuple)):
+            loss = loss[0] if loss else None
+        if not is_plain_tensor(self._torch, type(loss)):
+            return
+        if self._graphs < GRAPHS:
+            self._graphs += 1
+            for name, seen in regime.of_graph(loss).items():
+                self._regime[name] = self._regime.get(name, False) or seen
+        cuda = self._torch.cuda
+        on_device = cuda.is_initialized() and getattr(loss, "is_cuda", False)
+        if on_device and cuda.is_current_stream_capturing():
+            return
+        self._losses.sample(ticks, loss)
+        if on_device and not self._listeners.hear():
+            self._lag.sample()
+            self._memory.sample(ticks)
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer steps for the first time."""
         try:
             self._cores.begin()
-            self._regime.update(regime.of_optimizer(self._torch, optimizer))
+            with self._torch._C.DisableTorchFunction():
+                self._regime.update(regime.of_optimizer(self._torch, optimizer))
         except Exception as error:
             fault("closely.stepped", error)
 
     def count_tokens(self, batch: Any, samples: int) -> None:
         """Whole numbers in two dimensions are tokens; counted on some batches, and scaled."""
-        parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else (batch,)
-        for part in parts:
-            if getattr(part, "ndim", 0) == 2 and str(getattr(part, "dtype", "")) in ("torch.int64", "torch.int32"):
-                self.tokens += part.numel()
+        for part in (batch, *parts_of(batch, type(batch))):
+            shape = shape_of(part, type(part))
+            if shape is not None and len(shape) == 2 and self._is_whole(part):
+                self.tokens += shape[0] * shape[1]
                 self.tokened_samples += samples
                 return
+
+    def _is_whole(self, tensor: Any) -> bool:
+        with self._torch._C.DisableTorchFunction():
+            return str(tensor.dtype) in ("torch.int64", "torch.int32")
 
     def told(self, samples: int) -> dict[str, Any]:
         fields: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""torch.compile: its time, and staying out of its sight.
+"""torch.compile and torch.export: their time, and staying out of their sight.
 
 Dynamo reads the methods of `torch.Tensor` when it traces, and would break the graph at a wrapper of ours (a `.to()`
 in the model's forward split the graph in three). So our patches on tensors are lifted while it compiles. Hooks that
@@ -13,22 +13,25 @@ import sys
 from threading import get_ident
 from time import perf_counter_ns
 from types import CodeType
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from _flatout_agent.guard import fault
 from _flatout_agent.imports import after_import
-from _flatout_agent.patch import Patches, dress
+from _flatout_agent.patch import Patches, dress, leave_us_out, passed_over
 from _flatout_agent.tape import Call, Tape
 
 
 def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
+    start, end, is_lifted = _boundaries(tape, on_tensors)
+
     def dynamo_arrived(module: Any, _: int) -> None:
         try:
-            start, end = _boundaries(tape, on_tensors)
+            if hasattr(module, "compile_frame"):  # export and ahead-of-time compilation go through it and tell nobody
+                patches.put(module, "compile_frame", _between(module.compile_frame, start, end, is_lifted))
             if module.__name__ == "torch._dynamo.callback":
                 _call_back(module.callback_handler, start, end, patches)
             elif not os.path.exists(os.path.join(os.path.dirname(module.__file__), "callback.py")):
-                patches.put(module, "_compile", _between(module._compile, start, end))
+                patches.put(module, "_compile", _between(module._compile, start, end, is_lifted))
         except Exception:
             tape.dynamo = True
             on_tensors.take_off()  # not told when it compiles, we would be in its way
@@ -39,20 +42,22 @@ def watch(tape: Tape, on_tensors: Patches, patches: Patches) -> None:
     after_import("torch._dynamo.eval_frame", _run_ours_as_it_is)
 
 
-def _boundaries(tape: Tape, on_tensors: Patches) -> tuple[Call, Call]:
-    began = 0
+def _boundaries(tape: Tape, on_tensors: Patches) -> tuple[Call, Call, Callable[[], bool]]:
+    began, lifted = 0, False
 
     def start(*_: Any) -> None:
-        nonlocal began
+        nonlocal began, lifted
         try:
+            lifted = True
             _lift(tape, on_tensors)
             began = perf_counter_ns() if get_ident() == tape.owner else 0
         except Exception as error:
             fault("compiling.start", error)
 
     def end(*_: Any) -> None:
-        nonlocal began
+        nonlocal began, lifted
         try:
+            lifted = False
             _put_back(tape, on_tensors)
             if began:
                 tape.inside(tape.clock.compiled, perf_counter_ns() - began)
@@ -60,7 +65,7 @@ def _boundaries(tape: Tape, on_tensors: Patches) -> tuple[Call, Call]:
         except Exception as error:
             fault("compiling.end", error)
 
-    return start, end
+    return start, end, lambda: lifted
 
 
 def _call_back(handler: Any, start: Call, end: Call, patches: Patches) -> None:
@@ -83,15 +88,21 @@ def _call_back(handler: Any, start: Call, end: Call, patches: Patches) -> None:
     patches.on_take_off(lambda: handler.remove_end_callback(end))
 
 
-def _between(original: Any, start: Call, end: Call) -> Any:
-    def _compile(*args: Any, **kwargs: Any) -> Any:
-        start()
+def _between(original: Any, start: Call, end: Call, is_lifted: Callable[[], bool]) -> Any:
+    def compile_frame(*args: Any, **kwargs: Any) -> Any:
+        outermost = not is_lifted()
+        if outermost:
+            start()
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
         finally:
-            end()
+            if outermost:
+                end()
 
-    return dress(_compile, original)
+    return dress(compile_frame, original)
 
 
 def _lift(tape: Tape, on_tensors: Patches) -> None:
@@ -114,6 +125,7 @@ def _run_ours_as_it_is(eval_frame: Any, _: int) -> None:
     if skip is not None:
         for code in _our_code():
             skip(code)
+            skip(passed_over(code))  # as wrappers have it
 
 
 def _our_code() -> Iterator[CodeType]:

@@ -20,15 +20,13 @@ from _flatout_agent.clock import DIVIDED
 from _flatout_agent.guard import fault
 from _flatout_agent.observe.rows import Batches, Ends, equal_sizes
 from _flatout_agent.observe.steps import Steps
-from _flatout_agent.patch import dress
+from _flatout_agent.patch import dress, leave_us_out
 from _flatout_agent.tape import Tape
 
 LOOK = 1_000_000_000  # of steps seen whole before
 FEWEST_STEPS = 16
 MOST_GLANCES, LEAST_GLANCES = 511, 3  # in a row
 MOST_TIME = 2_000_000_000  # in a row: the journal is written between them
-
-NONE = object()  # a script's batch may be None
 
 
 class Glances:
@@ -108,13 +106,22 @@ class Glances:
             if id(self_) != iterator or len(log) >= most:
                 if id(self_) == iterator:
                     self._row_is_full()
-                return whole_next(self_)
-            batch, began = NONE, perf_counter_ns()
+                try:
+                    return whole_next(self_)
+                except BaseException as error:
+                    leave_us_out(error)
+                    raise
+            began = perf_counter_ns()
             try:
                 batch = original(self_)
-                note((began, perf_counter_ns(), size or (batch[0].shape[0] if type(batch) is list else size_of(batch))))
             except BaseException as error:
-                return self._next_raised(error, self_, began, batch)
+                leave_us_out(error)
+                self._next_raised(self_, began)
+                raise
+            try:
+                note((began, perf_counter_ns(), size or size_of(batch)))
+            except Exception as error:
+                self._next_not_noted(error, began, id(self_))
             return batch
 
         return dress(__next__, original), row.on_step
@@ -157,20 +164,24 @@ class Glances:
         except Exception as error:
             fault("glances.give_up", error)
 
-    def _next_raised(self, error: BaseException, iterator: Any, began: int, batch: Any) -> Any:
-        """The loader's end or its fault, which the script is to see; or a batch of a kind that has no shape."""
+    def _next_raised(self, iterator: Any, began: int) -> None:
+        """The loader's end or its fault, which the script is to see."""
         try:
             self._row.drain(began)
             self.end(began)
-            if batch is NONE:
-                self._tape.note((self._tape.clock.exhausted, began, perf_counter_ns(), id(iterator)))
-            else:
-                self._tape.note((self._tape.clock.fetched, began, perf_counter_ns(), size_of(batch), id(iterator)))
+            self._tape.note((self._tape.clock.exhausted, began, perf_counter_ns(), id(iterator)))
         except Exception as own:
             fault("glances.next", own)
-        if batch is NONE:
-            raise error
-        return batch
+
+    def _next_not_noted(self, error: Exception, began: int, iterator: int) -> None:
+        """A fault of ours: the batch counts, but not its samples."""
+        fault("glances.size", error)
+        try:
+            self._row.drain(began)
+            self.end(began)
+            self._tape.note((self._tape.clock.fetched, began, perf_counter_ns(), 0, iterator))
+        except Exception as own:
+            fault("glances.next", own)
 
     def drain(self) -> None:
         """What was glanced at goes on the tape."""

@@ -12,7 +12,7 @@ from _flatout_agent.batch import size_of
 from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
 from _flatout_agent.loaders import MOST_LOADERS, calling_line
-from _flatout_agent.patch import Patches, dress
+from _flatout_agent.patch import Patches, dress, leave_us_out
 from _flatout_agent.tape import Tape
 
 MOST_ELSEWHERE = 8
@@ -26,7 +26,7 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     iterator = dataloader._BaseDataLoaderIter
     iterators = Iterators(tape)
     tape.moved = iterators.catch_up
-    patches.put(iterator, "__next__", _timed_next(iterator.__next__, tape, iterators, torch.Tensor))
+    patches.put(iterator, "__next__", _timed_next(iterator.__next__, tape, iterators))
     patches.put(dataloader.DataLoader, "__iter__", _timed_iter(dataloader.DataLoader.__iter__, tape, iterators))
     folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
     patches.put(dataloader.DataLoader, "__init__", _noted_init(dataloader.DataLoader.__init__, tape, folder))
@@ -58,6 +58,7 @@ class Iterators:
 
         self.known[identity] = ref(iterator, let_go)
         tape.something_new(began)
+        tape.look_for_device()
         use = tape.clock.loaders.started(loader)
         # Training and validation may draw from one dataset, each with a loader of its own.
         source = self._datasets.of(dataset) * USES + (use.number if use is not None else 0)
@@ -85,31 +86,34 @@ class Iterators:
         self._tape.something_new(began)
         self._tape.iterator, self._tape.source = id(iterator), self.known.get(id(iterator))
 
+    def over(self, iterator: Any, began: int) -> None:
+        """No further batch, or the script's own fault."""
+        try:
+            if get_ident() == self._tape.owner:
+                self._tape.note((self._tape.clock.exhausted, began, perf_counter_ns(), id(iterator)))
+        except Exception as error:
+            fault("loader.exhausted", error)
 
-def _timed_next(original: Any, tape: Tape, iterators: Iterators, tensor: Any) -> Any:
-    fetched, exhausted = tape.clock.fetched, tape.clock.exhausted
+
+def _timed_next(original: Any, tape: Tape, iterators: Iterators) -> Any:
+    fetched = tape.clock.fetched
 
     def __next__(self: Any) -> Any:
-        if get_ident() != tape.owner:
-            if tape.owner:
-                tape.clock.foreign_batches += 1
-            return original(self)
-        began = perf_counter_ns()
+        began, watched = perf_counter_ns(), get_ident() == tape.owner
         try:
-            batch = original(self) if tape.feed is None else tape.feed(self, original)
-        except BaseException:
-            try:
-                tape.note((exhausted, began, perf_counter_ns(), id(self)))
-            except Exception as error:
-                fault("loader.exhausted", error)
+            batch = original(self) if tape.feed is None or not watched else tape.feed(self, original)
+        except BaseException as error:
+            leave_us_out(error)
+            iterators.over(self, began)
             raise
         try:
+            if not watched:
+                tape.clock.foreign_batches += bool(tape.owner)
+                return batch
             ended = perf_counter_ns()
             if id(self) != tape.iterator:
                 iterators.turned_to(self, began)
-            first: Any = batch[0] if type(batch) is list and batch else None
-            shape = first.shape if type(first) is tensor else None
-            size = shape[0] if shape else size_of(batch)
+            size = size_of(batch)
             tape.unstepped = unstepped = tape.unstepped + 1
             if unstepped > 1:
                 tape.batch_again()
@@ -125,18 +129,17 @@ def _timed_next(original: Any, tape: Tape, iterators: Iterators, tensor: Any) ->
 
 def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:
     def __iter__(self: Any) -> Any:
-        if get_ident() != tape.owner:
-            iterator = original(self)
-            try:
-                iterators.began_elsewhere(self, iterator)
-            except Exception as error:
-                fault("loader.elsewhere", error)
-            return iterator
-        began = perf_counter_ns()
-        iterator = original(self) if tape.epochs is None else tape.epochs(self, original)
+        began, watched = perf_counter_ns(), get_ident() == tape.owner
         try:
-            ended = perf_counter_ns()
-            iterators.started(self, iterator, began, ended)
+            iterator = original(self) if tape.epochs is None or not watched else tape.epochs(self, original)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
+        try:
+            if watched:
+                iterators.started(self, iterator, began, perf_counter_ns())
+            else:
+                iterators.began_elsewhere(self, iterator)
         except Exception as error:
             fault("loader.started", error)
         return iterator
@@ -145,11 +148,15 @@ def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:
 
 
 def _noted_init(original: Any, tape: Tape, torch_folder: str) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        try:
+            original(*args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
         if tape.owner:
             try:
-                tape.clock.loaders.made(self, calling_line(torch_folder))
+                tape.clock.loaders.made(args[0] if args else kwargs["self"], calling_line(torch_folder))
             except Exception as error:
                 fault("loader.made", error)
 

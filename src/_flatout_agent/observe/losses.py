@@ -1,17 +1,26 @@
-"""The loss, read without waiting for the device: copied aside on some steps, and looked at when it has arrived."""
+"""The loss, read without waiting for the device: copied aside on some steps, and looked at when it has arrived.
+
+Without an operation of torch's where it lies in the host's memory: a profiler or a mode of the script's hears nothing of it.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from typing import Any
 
+from _flatout_agent.observe.listeners import Listeners
 from _flatout_agent.observe.memory_state import Thinned
 
 SLOTS = 8
 
 
 class Losses:
+    """`sample` is called where no override and no mode hears what a tensor is asked."""
+
     def __init__(self, torch: Any) -> None:
         self._torch = torch
+        self._listeners = Listeners(torch)
         self._series = Thinned()
         self._buffer: Any = None
         self._pending: list[tuple[int, int, Any]] = []  # (step, slot, event)
@@ -21,8 +30,10 @@ class Losses:
         if type(loss) is not self._torch.Tensor or loss.numel() != 1 or not loss.is_floating_point():
             return
         if loss.is_cpu:
-            self._add(step, float(loss.detach()))
-        elif loss.is_cuda:
+            value = number_in_memory(loss)
+            if value is not None:
+                self._add(step, value)
+        elif loss.is_cuda and not self._listeners.hear():
             self._resolve()
             if len(self._pending) < SLOTS:
                 self._send(step, loss)
@@ -41,7 +52,7 @@ class Losses:
     def _resolve(self) -> None:
         while self._pending and self._pending[0][2].query():
             step, slot, _ = self._pending.pop(0)
-            self._add(step, float(self._buffer[slot]))
+            self._add(step, ctypes.c_float.from_address(self._buffer.data_ptr() + 4 * slot).value)
 
     def _add(self, step: int, value: float) -> None:
         self._series.add(step, value)
@@ -50,3 +61,20 @@ class Losses:
         self._resolve()
         # JSON has no NaN: it is told as a word.
         return {"losses": [[step, value if abs(value) < 1e300 else str(value)] for step, value in self._series.points]}
+
+
+def number_in_memory(tensor: Any) -> float | None:
+    """The one number of a tensor on the host; None where it is not laid out as one."""
+    place = tensor.data_ptr()
+    if not place or tensor.is_neg() or str(tensor.layout) != "torch.strided":
+        return None
+    kind = str(tensor.dtype)
+    if kind == "torch.float32":
+        return ctypes.c_float.from_address(place).value
+    if kind == "torch.float64":
+        return ctypes.c_double.from_address(place).value
+    if kind == "torch.float16":
+        return float(struct.unpack("=e", ctypes.string_at(place, 2))[0])
+    if kind == "torch.bfloat16":  # the upper half of a float32
+        return float(struct.unpack("=f", struct.pack("=I", ctypes.c_uint16.from_address(place).value << 16))[0])
+    return None

@@ -9,7 +9,7 @@ from typing import Any
 from _flatout_agent.loaders import calling_line
 
 MOST_SITES = 64
-DEFERRING = "_flatout_agent.apply.deferred_item"
+OURS = "_flatout_agent."
 MOST_TOLD = 8
 MOST_UNSTEPPED = 16  # batches without a step between them: after more it is an evaluation, and not training
 
@@ -34,13 +34,13 @@ class Reads:
     def of_torch(self, torch: Any) -> None:
         self._folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
-    def waited(self, what: str, nanoseconds: int, depth: int, unstepped: int) -> None:
-        """`depth` frames up is the one that called; its line is looked up once. `unstepped` batches came since a step."""
+    def waited(self, what: str, nanoseconds: int, unstepped: int) -> None:
+        """The line that called is looked up once. `unstepped` batches came since a step."""
         if unstepped > MOST_UNSTEPPED:
             return
-        frame = sys._getframe(depth + 1)
-        if frame.f_globals.get("__name__") == DEFERRING and frame.f_back is not None:
-            frame = frame.f_back  # a knob stands between: the script's line is behind it
+        frame = sys._getframe(2)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OURS):
+            frame = frame.f_back  # a twin that was called by its class, a knob that stands between
         key = (frame.f_code, frame.f_lineno)
         site = self._sites.get(key)
         if site is None:

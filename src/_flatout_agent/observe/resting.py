@@ -3,12 +3,13 @@
 They are called dozens of times a step (an Adam reads every parameter's step count), and where copies and waiting for the
 device are next to nothing, the host is what holds the loop up: there every microsecond of ours would count. So they are
 lifted, and put back for a second now and then to see whether that still holds. Where they do have something to
-tell, the device is the slower one, and hides their cost.
+tell, the device is the slower one, and hides their cost. Until the script uses a device there is nothing that they could
+tell, and they are not put on at all.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from _flatout_agent.clock import COPY, DEVICE_WAIT, StepClock
 from _flatout_agent.patch import Patches
@@ -27,15 +28,30 @@ _IN_THE_LOOP = [PHASES.index(name) for name in TRAINING_PHASES]
 class Resting:
     """Told of every reading of the tape."""
 
-    def __init__(self, clock: StepClock, on_tensors: Patches, glances: Any = None) -> None:
+    def __init__(
+        self, clock: StepClock, on_tensors: Patches, glances: Any = None, device_at_hand: Callable[[], bool] = lambda: True
+    ) -> None:
         self._clock = clock
         self._glances = glances
         self._on_tensors = on_tensors
+        self._device_at_hand = device_at_hand
         self._look, self._rest = FIRST_LOOK, REST
         self._since = 0  # when this look, or this rest, began; 0 before the first step
         self._loop = self._told = 0
+        on_tensors.withhold()
+        self.look_for_device()
+
+    def look_for_device(self) -> None:
+        if not self._on_tensors.withheld or not self._device_at_hand():
+            return
+        self._look, self._rest, self._since = FIRST_LOOK, REST, 0
+        self._on_tensors.withheld = False
+        self._on_tensors.wake()
+        if self._glances is not None:
+            self._glances.end()
 
     def after_reading(self, now: int) -> None:
+        self.look_for_device()
         if not self._since:
             if self._clock.steps:
                 self._begin(now)

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from _flatout_agent.guard import fault
-from _flatout_agent.patch import Patches, dress
+from _flatout_agent.patch import Patches, dress, leave_us_out
 from _flatout_agent.tape import Tape
 
 
@@ -15,18 +15,21 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     original = torch.save
 
     def save(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() != tape.owner:
-            return original(*args, **kwargs)
-        began = perf_counter_ns()
+        began = perf_counter_ns() if get_ident() == tape.owner else 0
         try:
-            tape.something_new(began)
+            if began:
+                tape.something_new(began)
         except Exception as error:
             fault("saving.began", error)
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
         finally:
             try:
-                tape.note((tape.clock.saved, began, perf_counter_ns()))
+                if began:
+                    tape.note((tape.clock.saved, began, perf_counter_ns()))
             except Exception as error:
                 fault("saving", error)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
-from _flatout_agent.patch import Patches, dress
+from _flatout_agent.patch import Patches, dress, leave_us_out
 from _flatout_agent.tape import Tape
 
 
@@ -29,8 +29,18 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> Steps:
     return steps
 
 
+KEY = -1  # in torch's tables, which number the script's hooks from 0 on
+
+# Takes whatever it is called with and gives None, without a line of Python: stands for a hook that is not wanted for a while.
+IDLE = memoryview(b"").__exit__
+
+
 class Steps:
-    """The hooks around steps, so that some can be lifted for a while."""
+    """The hooks around steps, so that some can be lifted for a while.
+
+    They stay in torch's tables, under the same keys: torch walks these while it calls the script's hooks, and one of those may
+    save a checkpoint or start another loader, which makes us look closely again. Only what stands under a key is exchanged.
+    """
 
     def __init__(self, known: Identities, on_backward: Patches, optimizer: Any, began: Any, ended: Any) -> None:
         self._known = known
@@ -38,10 +48,7 @@ class Steps:
         self.ended = ended
         self._began = began
         self._before, self._after = optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks
-        self._handles = (
-            optimizer.register_optimizer_step_pre_hook(began),
-            optimizer.register_optimizer_step_post_hook(ended),
-        )
+        self._before[KEY], self._after[KEY] = began, ended
 
     @property
     def only(self) -> int:
@@ -53,20 +60,21 @@ class Steps:
 
     def glance(self, ended: Any) -> None:
         """The ends of steps alone, by another hook."""
-        before, after = self._handles
         self.on_backward.lift()
-        self._before.pop(before.id, None)
-        self._after[after.id] = ended
+        self._exchange(IDLE, ended)
 
     def put_back(self) -> None:
-        before, after = self._handles
         self.on_backward.put_back()
-        self._before[before.id] = self._began
-        self._after[after.id] = self.ended
+        self._exchange(self._began, self.ended)
+
+    def _exchange(self, began: Any, ended: Any) -> None:
+        for table, hook in ((self._before, began), (self._after, ended)):
+            if KEY in table:  # else the script has emptied the table
+                table[KEY] = hook
 
     def take_off(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._before.pop(KEY, None)
+        self._after.pop(KEY, None)
 
 
 def _began_hook(tape: Tape, known: Identities, is_compiling: Any) -> Any:
@@ -128,7 +136,11 @@ def _timed_backward(original: Any, tape: Tape, is_compiling: Any) -> Any:
     def backward(*args: Any, **kwargs: Any) -> Any:
         # Reentrant checkpointing calls it again from inside: the outermost call holds the rest.
         if tape.in_backward or get_ident() != tape.owner or (tape.dynamo and is_compiling()):
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                leave_us_out(error)
+                raise
         try:
             tape.note((began, perf_counter_ns()))
             if tape.sampling and tape.look is not None:
@@ -140,6 +152,9 @@ def _timed_backward(original: Any, tape: Tape, is_compiling: Any) -> Any:
         tape.in_backward = True
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
         finally:
             tape.in_backward = False
             try:

@@ -1,21 +1,39 @@
 """Copies between host and device, and calls that block until the device is done.
 
-`to`, `cuda` and `cpu` are replaced by twins that compare and hash equal to the originals: torchvision and torch itself
-keep these in sets and look them up when a tensor subclass is used (`func in {torch.Tensor.to}`). `item` and `tolist` are
-plain functions, which cost a third of a twin's call: optimizers read the host's own step counts by the dozen.
+Five methods of the tensor class are replaced by twins that compare, hash and pickle as the originals: torchvision, torch
+itself and classes that override functions keep these methods in sets and tables and look them up there, made before or
+after ours were put on. A twin gives the original's own bound method wherever there is nothing to time: for a number on the
+host, in another thread, while a graph is traced, for a class that overrides functions. Without a device there is none of
+ours on the class at all (`resting.py`).
 """
 
 from __future__ import annotations
 
+import sys
 from threading import get_ident
 from time import perf_counter_ns
 from types import MethodType
 from typing import Any, Callable
 
+from _flatout_agent.batch import is_plain_tensor
 from _flatout_agent.clock import StepClock
 from _flatout_agent.guard import fault
-from _flatout_agent.patch import Patches, dress
+from _flatout_agent.observe.listeners import Listeners
+from _flatout_agent.patch import Patches, dress, leave_us_out
 from _flatout_agent.tape import Tape
+
+DEVICES = ("cuda", "xpu", "mtia", "hpu", "npu")  # parts of torch that say whether they are initialized
+
+
+def device_at_hand(torch: Any) -> bool:
+    """Whether a device other than the host is in use; asked without waking one."""
+    for name in DEVICES:
+        part: Any = sys.modules.get(f"torch.{name}")
+        is_initialized = getattr(part, "is_initialized", None)
+        if is_initialized is not None and is_initialized():
+            return True
+    has_metal = getattr(torch._C, "_mps_is_available", None)  # it has no such state, and is there on a Mac alone
+    return sys.platform == "darwin" and has_metal is not None and bool(has_metal())
 
 
 class MethodTwin:
@@ -30,7 +48,11 @@ class MethodTwin:
         return self if tensor is None else MethodType(self._timed, tensor)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._timed(*args, **kwargs)
+        try:
+            return self._timed(*args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
 
     def __eq__(self, other: object) -> bool:
         return other is self or other is self._original
@@ -48,33 +70,85 @@ class MethodTwin:
         return self._original.__reduce__()
 
 
+class Asking:
+    """Questions to tensors that no override and no mode of the script's hears."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self.modes = torch._C._len_torch_function_stack
+        self._unheard = torch._C.DisableTorchFunction
+
+    def on_host(self, tensor: Any) -> bool:
+        """Of a class that answers such questions itself, that it is: then nothing of it is timed."""
+        if type(tensor) in self._plain and not self.modes():
+            return bool(tensor.is_cpu)
+        if not is_plain_tensor(self._torch, type(tensor)):
+            return True
+        with self._unheard():
+            return bool(tensor.is_cpu)
+
+
 def watch(torch: Any, tape: Tape, patches: Patches) -> None:
-    sampler = CopySampler(torch, tape.clock)
+    asking, sampler = Asking(torch), CopySampler(torch, tape.clock)
+    listeners = Listeners(torch)
     for name in ("to", "cuda"):
         original = getattr(torch.Tensor, name)
-        patches.put(torch.Tensor, name, MethodTwin(original, _timed_move(original, tape, sampler)))
-    patches.put(torch.Tensor, "cpu", MethodTwin(torch.Tensor.cpu, _timed_read(torch.Tensor.cpu, tape, "cpu", 0)))
-    for name in ("item", "tolist"):
+        timed = _timed_move(original, tape, sampler, asking, listeners)
+        patches.put(torch.Tensor, name, _twin(torch, original, timed, tape, asking, of_host=True))
+    for name in ("cpu", "item", "tolist"):
         original = getattr(torch.Tensor, name)
-        patches.put(torch.Tensor, name, _read_value(original, _timed_read(original, tape, name, 1)))
+        timed = _timed_read(original, tape, name, asking)
+        patches.put(torch.Tensor, name, _twin(torch, original, timed, tape, asking, of_host=False))
     patches.put(torch.cuda, "synchronize", _timed_wait(torch.cuda.synchronize, tape))
 
 
-def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
+def _twin(torch: Any, original: Any, timed: Any, tape: Tape, asking: Asking, of_host: bool) -> MethodTwin:
+    """`of_host`: whether a call on the host's tensors is of interest, too."""
+    tensor_class, parameter_class, modes, on_host = torch.Tensor, torch.nn.Parameter, asking.modes, asking.on_host
+    traced = torch._C._get_tracing_state
+    bound = original.__get__
+
+    class Twin(MethodTwin):
+        def __get__(self, tensor: Any, owner: Any = None) -> Any:
+            if tensor is None:
+                return self
+            kind = type(tensor)
+            # An optimizer reads the host's own step counts by the dozen: they leave here.
+            if kind is tensor_class and not of_host and not modes() and tensor.is_cpu:
+                return bound(tensor)
+            if kind is not tensor_class and kind is not parameter_class:
+                return bound(tensor)  # it may override this method, which is then given us, and calls us
+            if get_ident() != tape.owner or traced() is not None or not (of_host or not on_host(tensor)):
+                return bound(tensor)
+            return MethodType(timed, tensor)
+
+    return Twin(original, timed)
+
+
+def _timed_move(original: Any, tape: Tape, sampler: CopySampler, asking: Asking, listeners: Listeners) -> Any:
+    on_host = asking.on_host
+
     def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if get_ident() != tape.owner:
-            return original(tensor, *args, **kwargs)
-        before = _event_before(sampler) if tape.sampling else None
+        timing = get_ident() == tape.owner
+        before = _event_before(sampler, listeners) if timing and tape.sampling else None
         began = perf_counter_ns()
-        moved = original(tensor, *args, **kwargs)
         try:
-            if moved is tensor or tensor.is_cpu == moved.is_cpu:
+            moved = original(tensor, *args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
+        if moved is tensor or not timing:
+            return moved
+        try:
+            to_host = on_host(moved)
+            if on_host(tensor) == to_host:
                 return moved  # models cast by the hundred: they leave here
             ended = perf_counter_ns()
-            if moved.is_cpu:
+            if to_host:
                 tape.inside(tape.clock.waited, ended - began)
                 if tape.look is not None:
-                    tape.look.reads.waited("to", ended - began, 1, tape.unstepped)
+                    tape.look.reads.waited("to", ended - began, tape.unstepped)
             else:
                 tape.inside(tape.clock.copied, ended - began)
                 if before is not None:
@@ -85,57 +159,53 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler) -> Any:
             fault("transfers.move", error)
         return moved
 
-    return move
+    return dress(move, original)
 
 
-def _event_before(sampler: CopySampler) -> Any:
+def _event_before(sampler: CopySampler, listeners: Listeners) -> Any:
     try:
-        return sampler.before()
+        return None if listeners.hear() else sampler.before()
     except Exception as error:
         fault("transfers.before", error)
         return None
 
 
-def _timed_read(original: Any, tape: Tape, name: str, depth: int) -> Any:
-    """`depth` frames of ours lie between this and the script's call."""
-
+def _timed_read(original: Any, tape: Tape, name: str, asking: Asking) -> Any:
     def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        # The host's own numbers first: optimizers read one per parameter and step.
-        if tensor.is_cpu or get_ident() != tape.owner:
-            return original(tensor, *args, **kwargs)
-        began = perf_counter_ns()
-        value = original(tensor, *args, **kwargs)
+        began = 0 if get_ident() != tape.owner or asking.on_host(tensor) else perf_counter_ns()
+        try:
+            value = original(tensor, *args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
+        if not began:
+            return value
         try:
             spent = perf_counter_ns() - began
             tape.inside(tape.clock.waited, spent)
             if tape.look is not None:
-                tape.look.reads.waited(name, spent, depth + 1, tape.unstepped)
+                tape.look.reads.waited(name, spent, tape.unstepped)
         except Exception as error:
             fault("transfers.read", error)
         return value
 
-    return read
-
-
-def _read_value(original: Any, timed: Any) -> Any:
-    def value(tensor: Any) -> Any:
-        return original(tensor) if tensor.is_cpu else timed(tensor)
-
-    return dress(value, original)
+    return dress(read, original)
 
 
 def _timed_wait(original: Any, tape: Tape) -> Any:
     def synchronize(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() != tape.owner:
-            return original(*args, **kwargs)
         began = perf_counter_ns()
         try:
             return original(*args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
         finally:
-            try:
-                tape.inside(tape.clock.waited, perf_counter_ns() - began)
-            except Exception as error:
-                fault("transfers.synchronize", error)
+            if get_ident() == tape.owner:
+                try:
+                    tape.inside(tape.clock.waited, perf_counter_ns() - began)
+                except Exception as error:
+                    fault("transfers.synchronize", error)
 
     return dress(synchronize, original)
 
