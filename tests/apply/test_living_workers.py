@@ -9,6 +9,7 @@ import os
 import random
 import tempfile
 import threading
+import weakref
 
 import pytest
 
@@ -16,9 +17,9 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 from stage import Training, seed, staged
-from torch.utils.data import Dataset, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from _flatout_agent.apply import limits
+from _flatout_agent.apply import limits, living
 
 SIZE, BATCH, EPOCHS = 8, 2, 3
 KEPT, FRESH = "kept", "fresh"
@@ -407,3 +408,238 @@ def test_never_another_bit(name):
     assert same(plain, ours)
     turned = EPOCHS - 1
     assert (turns.kept, turns.fresh) == ((turned, 0) if PLANTED[name][3] == KEPT else (0, turned)), turns.why
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [name for name, planted in PLANTED.items() if planted[3] == FRESH])
+def test_each_trap_would_catch_workers_that_are_kept_blindly(name, monkeypatch):
+    monkeypatch.setattr(living.Living, "_why_fresh", lambda *_: "")
+    monkeypatch.setattr(living.Life, "may_stay", lambda self: True)
+    monkeypatch.setattr(living.Living, "_ask", lambda *_: None)
+    plain, ours, turns = fresh_and_living(name, workers=1)
+    assert turns.kept == EPOCHS - 1
+    assert not same(plain, ours)
+
+
+# --- how epochs begin and end -------------------------------------------------------------------------------------------
+
+
+def living_epochs(loop, dataset, workers=2, **settings):
+    """What a loop over a loader saw, with torch's own fresh workers and with ours, and the turns of ours."""
+
+    def seen(number):
+        training = training_with(dataset, settings, number)
+        return loop(training.loader), training
+
+    plain, _ = seen(workers)
+    training = training_with(dataset, settings, 0)
+    with staged(training) as stage:
+        stage.board.set({"workers": workers})
+        turns = stage.scene.handover.control(training.loader).turns
+        ours = loop(training.loader)
+    return plain, ours, turns
+
+
+def drawing():
+    return dataset_with(draws)
+
+
+def test_a_loader_made_anew_each_epoch():
+    def loop(loader):
+        dataset, workers = loader.dataset, loader.num_workers
+        batches = [batch.tolist() for batch in loader]
+        for _ in range(EPOCHS - 1):
+            batches += [batch.tolist() for batch in DataLoader(dataset, BATCH, shuffle=True, num_workers=workers)]
+        return batches
+
+    plain, ours, turns = living_epochs(loop, drawing)
+    assert plain == ours
+    assert (turns.kept, turns.fresh) == (EPOCHS - 1, 0), turns.why
+
+
+def test_another_dataset_is_not_followed():
+    def loop(loader):
+        workers = loader.num_workers
+        batches = [batch.tolist() for batch in loader]
+        return batches, [batch.tolist() for batch in DataLoader(Plain(), BATCH, shuffle=True, num_workers=workers)]
+
+    plain, ours, turns = living_epochs(loop, Plain)
+    assert plain == ours
+    assert (turns.kept, turns.fresh) == (0, 0)
+
+
+def test_left_in_mid_epoch():
+    def loop(loader):
+        batches = []
+        for _ in range(EPOCHS):
+            for batch in loader:
+                batches.append(batch.tolist())
+                if len(batches) % 3 == 0:
+                    break
+            gc.collect()
+        return batches, torch.rand(1).item()
+
+    plain, ours, turns = living_epochs(loop, drawing)
+    assert plain == ours
+    assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
+    assert turns.why == "the last epoch was left, or is not over"
+
+
+def test_two_at_once(monkeypatch):
+    """Against fresh workers of ours: torch's own would have a shuffled order drawn sooner than the script has it."""
+
+    def loop(loader):
+        return [[(one.tolist(), other.tolist()) for one, other in zip(loader, loader, strict=True)] for _ in range(EPOCHS)]
+
+    _, ours, turns = living_epochs(loop, drawing, workers=1)
+    assert turns.kept == 2 * (EPOCHS - 1)  # both of the last epoch's
+    monkeypatch.setattr(living.Living, "keep", lambda *_: False)
+    _, fresh, turns = living_epochs(loop, drawing, workers=1)
+    assert fresh == ours
+    assert turns.kept == 0
+
+
+def test_from_a_thread():
+    def loop(loader):
+        found = []
+        for _ in range(EPOCHS):
+            thread = threading.Thread(target=lambda: found.append([batch.tolist() for batch in loader]))
+            thread.start()
+            thread.join()
+        return found
+
+    plain, ours, turns = living_epochs(loop, drawing)
+    assert plain == ours
+    assert turns.kept == EPOCHS - 1
+
+
+def test_a_worker_that_was_killed_between_two_epochs():
+    def loop(loader):
+        batches = []
+        for _ in range(EPOCHS):
+            batches.append([batch.tolist() for batch in loader])
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+        return batches
+
+    plain, ours, turns = living_epochs(loop, drawing)
+    assert plain == ours
+    assert (turns.kept, turns.fresh, turns.why) == (0, EPOCHS - 1, "a worker has ended")
+
+
+def raises_later(self, index):
+    if self.broken.value and index == 3:
+        raise KeyError("three")
+    return 0.0
+
+
+def test_a_dataset_that_raises_in_a_later_epoch():
+    def loop(loader):
+        batches = [[batch.tolist() for batch in loader]]
+        loader.dataset.broken.value = 1
+        batches += [batch.tolist() for _, batch in zip(range(1), loader, strict=False)]
+        with pytest.raises(KeyError, match="three"):
+            list(loader)
+        return batches
+
+    plain, ours, turns = living_epochs(
+        loop, lambda: dataset_with(raises_later, broken=multiprocessing.Value("i", 0)), workers=1, shuffle=False
+    )
+    assert plain == ours
+    assert turns.kept == 1
+
+
+def test_workers_whose_memory_grows_are_renewed(monkeypatch):
+    monkeypatch.setattr(living, "MEMORY_GROWS", 0.0)
+    monkeypatch.setattr(living, "MEMORY_MORE", -1)
+    plain, ours, turns = fresh_and_living("draws", workers=1)
+    assert same(plain, ours)
+    assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
+    assert "has grown" in turns.why
+
+
+def test_how_much_memory_may_grow():
+    life = living.Life(DataLoader([1]), living.Settings(1, False, 2, False), living.FetchState(b""))
+    assert not living._grown(life, [100 << 20, 50 << 20])
+    assert not living._grown(life, [149 << 20, 110 << 20])  # half as much again, or less than 64 MiB more
+    assert living._grown(life, [170 << 20, 50 << 20]) == "a worker has grown from 100 to 170 MiB"
+
+
+def test_workers_that_are_not_forked_are_started_anew(monkeypatch):
+    monkeypatch.setattr(living, "start_method", lambda loader: "spawn")
+    plain, ours, turns = fresh_and_living("draws", workers=1)
+    assert same(plain, ours)
+    assert (turns.kept, turns.fresh, turns.why) == (0, EPOCHS - 1, "workers are not forked")
+
+
+def test_more_than_can_be_read_at_a_turn(monkeypatch):
+    monkeypatch.setattr(living, "LEAST_READ", 8)
+    monkeypatch.setattr(living, "READ_A_SECOND", 0)
+    plain, ours, turns = fresh_and_living("nothing", workers=1)
+    assert same(plain, ours)
+    assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
+
+
+def test_nothing_is_left_when_the_knob_is_off():
+    training = training_with(drawing, {}, 0)
+    with staged(training) as stage:
+        stage.board.set({"workers": 2})
+        list(training.loader)
+        assert len(multiprocessing.active_children()) == 2
+        stage.board.clear()
+        assert not multiprocessing.active_children()
+
+
+def test_the_dataset_may_go():
+    training = training_with(drawing, {}, 0)
+    with staged(training) as stage:
+        stage.board.set({"workers": 1})
+        list(training.loader)
+        held = weakref.ref(training.loader.dataset)
+        training.loader = stage.training.loader = None
+        gc.collect()
+        assert held() is None
+
+
+# --- loaders that are evaluated from ------------------------------------------------------------------------------------
+
+
+def trained_and_validated(dataset, knobs, own=0):
+    training = training_with(Plain, {"shuffle": True}, 0)
+    evaluation = DataLoader(dataset(), batch_size=BATCH, num_workers=own)
+    seen = []
+    with staged(training) as stage:
+        stage.board.set(knobs)
+        for _ in range(EPOCHS + 1):
+            for batch in training.loader:
+                seen.append(batch.tolist())
+                stage.scene.steps_done += 1
+            with torch.no_grad():
+                seen.append([batch.tolist() for batch in evaluation])
+        proof = stage.board.proofs().get("workers")
+        control = stage.scene.handover.known(evaluation)
+    return (seen, torch.rand(1).item(), random.random(), numpy.random.rand()), proof, control
+
+
+@pytest.mark.parametrize("own", [0, 2])
+def test_evaluation_gets_workers_that_live(own):
+    plain, _, _ = trained_and_validated(Plain, {}, own)
+    ours, proof, control = trained_and_validated(Plain, {"workers": 2}, own)
+    assert plain == ours
+    assert control.turns.kept == EPOCHS - 1
+    assert proof.details["evaluation_loaders"] == 1
+    assert proof.details["evaluation_workers"] == (own or 1)
+
+
+def test_evaluation_with_draws():
+    """In this process its draws are the script's; in its own workers they are those of fresh ones."""
+    plain, _, _ = trained_and_validated(drawing, {})
+    ours, proof, control = trained_and_validated(drawing, {"workers": 2})
+    assert plain == ours
+    assert control is None
+    assert "evaluation_workers" not in proof.details
+    plain, _, _ = trained_and_validated(drawing, {}, 1)
+    ours, _, control = trained_and_validated(drawing, {"workers": 2}, 1)
+    assert plain == ours
+    assert control.turns.kept == EPOCHS - 1

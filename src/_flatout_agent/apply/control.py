@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 from weakref import ref
 
-from _flatout_agent.apply.living import Living, Turns
+from _flatout_agent.apply.living import Living, Turns, likeness
 from _flatout_agent.apply.outputs import tensors_in
 from _flatout_agent.apply.parked import Parked
 from _flatout_agent.apply.stand_in import LiveSampler, Settings, build, restart, settings_of, shell
@@ -27,12 +27,24 @@ class Control:
         self.loader: Callable[[], Any] = ref(loader)
         self.own = settings_of(loader)
         self.wanted: dict[str, Any] = {}
+        self.takes_over = False  # also where the settings are the script's: workers of ours live longer
         self.delivered = 0  # batches that came from other settings than the script's
         self.fault = ""
         self.serving: Callable[[], Any] = lambda: None  # the iterator in use now, weakly
         self.last = self.own  # the settings that the latest batches came by
         self.pinned = False  # a tensor of a batch was seen in pinned memory
         self.worker_pids: list[list[int]] = []  # of each epoch
+        self._dataset = _reference(loader.dataset)
+        self._made_like = made_like(loader)
+
+    def is_like(self, loader: Any) -> bool:
+        """Whether that one is made from the same dataset in the same way, as a script does that makes one in each epoch."""
+        return self._dataset() is loader.dataset and self._made_like == made_like(loader)
+
+    def follow(self, before: Control) -> None:
+        """What is wanted of a loader that this one takes the place of is wanted of this one, for as long as of that."""
+        self.wanted, self.turns = before.wanted, before.turns
+        self.delivered, self.worker_pids, self.fault = before.delivered, before.worker_pids, before.fault
 
     def settings(self) -> Settings:
         if self.fault:
@@ -42,7 +54,7 @@ class Control:
 
     def replaces_own_workers(self) -> bool:
         """Whether starting the script's own iterator would start workers for nothing."""
-        return self.own.workers > 0 and self.settings() != self.own
+        return self.own.workers > 0 and not self.fault and (self.takes_over or self.settings() != self.own)
 
     def shell(self) -> Any:
         loader = self.loader()
@@ -95,6 +107,7 @@ class Line:
 
     def __init__(self, control: Control, iterator: Any, visible: Any, remove: Callable[[], None]) -> None:
         self.control = control
+        self._loader = control.loader()  # held: `for batch in DataLoader(…)` keeps none
         self._visible = visible
         self._remove = remove
         self._current: Any = None  # None: the script's own iterator
@@ -250,3 +263,15 @@ class Line:
         else:
             self._current = None
             iterator._sampler_iter = rest
+
+
+def made_like(loader: Any) -> tuple[Any, ...]:
+    kinds = (type(loader), type(loader.sampler), type(loader.batch_sampler))
+    return (*kinds, loader.batch_size, settings_of(loader), likeness(loader), getattr(loader, "in_order", True))
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    try:
+        return ref(thing)
+    except TypeError:
+        return lambda: None  # a list: nobody is known to follow it

@@ -11,6 +11,8 @@ from __future__ import annotations
 import collections
 import ctypes
 import functools
+import operator
+import pathlib
 import random
 import sys
 import types
@@ -214,6 +216,11 @@ class Walk(CodeWalk):
         self._modules_read = True
         self._enter(Namespace(path, vars(thing), lambda name, value: True))
 
+    def _reduced(self, path: str, thing: Any) -> None:
+        """Of C code that tells what it was made of."""
+        self._say(type(thing).__name__)
+        self._add(path, thing.__reduce__())
+
     def _reference(self, path: str, thing: Any) -> None:
         self._say("reference")
         self._add(path, thing())
@@ -250,6 +257,8 @@ class Walk(CodeWalk):
             return
         if kind.__name__ == "cython_function_or_method" and is_trusted(thing.__module__):
             self._say("compiled", thing.__module__, thing.__qualname__)
+        elif isinstance(thing, pathlib.PurePath):
+            self._say("path", kind.__name__, str(thing))  # its own attributes are what it remembers of that
         elif module in SHARED:
             self._say("shared", kind.__name__, self._numbers.of(thing))
         elif module.partition(".")[0] == LOGGING:
@@ -349,4 +358,7 @@ BY_KIND: dict[type, Callable[[Walk, str, Any], None]] = {
     classmethod: Walk._wrapping,
     property: Walk._property,
     weakref.ref: Walk._reference,
+    operator.itemgetter: Walk._reduced,
+    operator.attrgetter: Walk._reduced,
+    operator.methodcaller: Walk._reduced,
 }

@@ -12,6 +12,7 @@ from weakref import ref
 
 from _flatout_agent.apply.ahead import Ahead
 from _flatout_agent.apply.control import Control, Line
+from _flatout_agent.apply.evaluations import Evaluations
 from _flatout_agent.apply.fetching import Fetching
 from _flatout_agent.apply.living import Living
 from _flatout_agent.apply.moving import Mover
@@ -33,6 +34,7 @@ class Handover:
         self._fetching: dict[int, tuple[Any, Fetching]] = {}
         self._parked = Parked()
         self._living = Living(torch)
+        self.evaluations = Evaluations(torch)
         self._watching = False
         self._ahead: Ahead | None = None
         self.busy = False  # while it is False the hooks need not call at all
@@ -68,15 +70,22 @@ class Handover:
             line = self._adopt(iterator)
             if line is not None:
                 return line.next(original)
-        if self._watching:
+        if self.evaluations.on:
+            self.evaluations.fetched(getattr(iterator, "_index_sampler", None))
+        if self._watching or self.evaluations.on:
             return self._watched(iterator, original)
         return original(iterator)
 
     def start_epoch(self, loader: Any, original: Any) -> Any:
         """`original` is torch's own `DataLoader.__iter__`."""
-        control = self._controls.get(id(loader))
-        if control is None or control.loader() is not loader or not control.replaces_own_workers():
+        control = self.known(loader) or self._followed(loader) or self._evaluated(loader)
+        if control is None:
             return original(loader)
+        if not control.replaces_own_workers():
+            iterator = original(loader)
+            if control.settings() != control.own:
+                self._line(control, iterator)  # the script may hold no more of the loader than this
+            return iterator
         try:
             iterator = control.shell()
         except Exception as error:
@@ -155,6 +164,39 @@ class Handover:
         return kept[1] if kept is not None and kept[0]() is dataset else None
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    def _followed(self, loader: Any) -> Control | None:
+        """Of a loader that the script makes anew each epoch: not where both are in use, nor for an evaluation."""
+        if not self._torch.is_grad_enabled():
+            return None
+        in_use = [line.control for line in self._lines.values()]
+        for key, before in list(self._controls.items()):
+            if before.wanted and before.is_like(loader) and before not in in_use:
+                del self._controls[key]
+                found = self.control(loader)
+                found.follow(before)
+                return found
+        return None
+
+    def _evaluated(self, loader: Any) -> Control | None:
+        """Not in trials, which change the workers of the training to and fro."""
+        if not self.evaluations.on or self._parked.open:
+            return None
+        try:
+            workers = self.evaluations.wanted(loader, self.fetching(loader.dataset))
+        except Exception as error:
+            fault("handover.evaluated", error)
+            return None
+        if workers is None:
+            return None
+        control = self.control(loader)
+        control.wanted["workers"], control.takes_over = workers, True
+        self.evaluations.controls.append(control)
+        return control
+
+    def end_evaluations(self) -> None:
+        for loader in self.evaluations.end():
+            self.release(loader)
 
     def _adopt(self, iterator: Any) -> Line | None:
         sampler = getattr(iterator, "_index_sampler", None)

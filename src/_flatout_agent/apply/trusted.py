@@ -21,6 +21,7 @@ CONSTANT = frozenset(
         ("_thread", "lock"),
         ("_thread", "RLock"),
         ("_abc", "_abc_data"),
+        ("collections", "_tuplegetter"),
         ("types", "GenericAlias"),
         ("types", "UnionType"),
         ("datetime", "date"),

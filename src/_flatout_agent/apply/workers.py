@@ -7,12 +7,27 @@ from typing import Any
 from _flatout_agent.apply.control import Control
 from _flatout_agent.apply.limits import most_workers, worker_obstacle
 from _flatout_agent.apply.loading import LoaderKnob
-from _flatout_agent.apply.model import Outcome, Scene, already, applied, refused
+from _flatout_agent.apply.model import APPLIED, Outcome, Scene, already, applied, refused
 
 
 class Workers(LoaderKnob):
     name = "workers"
     field = "workers"
+
+    def put_on(self, scene: Scene, value: Any) -> Outcome:
+        outcome = super().put_on(scene, value)
+        if outcome.status == APPLIED and outcome.details.get("workers"):
+
+            def trained_from(loader: Any) -> bool:
+                return any(known.dataset is loader.dataset for known in scene.loaders)
+
+            scene.handover.evaluations.begin(outcome.details["workers"], lambda: scene.steps_done, trained_from)
+        return outcome
+
+    def take_off(self) -> None:
+        if self._handover is not None:
+            self._handover.end_evaluations()
+        super().take_off()
 
     def _setting(self, scene: Scene, loader: Any, current: Any, value: Any) -> tuple[Outcome, Any]:
         count = int(value)
@@ -33,6 +48,12 @@ class Workers(LoaderKnob):
         return applied(workers=count), count
 
     def _seen(self, control: Control, iterator: Any) -> Outcome:
+        found = self._workers_seen(control, iterator)
+        if found.status == APPLIED and self._handover is not None:
+            found.details.update({**control.turns.told(), **self._handover.evaluations.told()})
+        return found
+
+    def _workers_seen(self, control: Control, iterator: Any) -> Outcome:
         wanted = control.settings().workers
         if iterator is None or getattr(iterator, "_shutdown", False):
             if control.last.workers == wanted:

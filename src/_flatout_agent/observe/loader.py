@@ -9,6 +9,7 @@ from typing import Any
 from weakref import ref
 
 from _flatout_agent.batch import size_of
+from _flatout_agent.exit_order import end_before_torch_waits
 from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
 from _flatout_agent.loaders import MOST_LOADERS, calling_line
@@ -136,6 +137,7 @@ def _timed_iter(original: Any, tape: Tape, iterators: Iterators) -> Any:
             leave_us_out(error)
             raise
         try:
+            end_before_torch_waits(iterator)
             if watched:
                 iterators.started(self, iterator, began, perf_counter_ns())
             else:
