@@ -61,6 +61,41 @@ def test_run_folder_keeps_itself_out_of_git(tmp_path):
     assert (tmp_path / ".flatout" / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.parametrize("by", ["variable", "setting"])
+def test_records_are_kept_elsewhere_for_good(by, tmp_path):
+    here, config = tmp_path / "work" / "project", tmp_path / "config" / "flatout"
+    for part in (here, config):
+        part.mkdir(parents=True)
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    if by == "variable":
+        environ["FLATOUT_RECORDS"] = "state"
+    else:
+        (config / "settings.toml").write_text('records = "state"')
+    _, place = folder.new_run(here, 0.0, environ)
+    assert place.is_relative_to(tmp_path / "state" / "flatout")
+    assert place.parent.parent == folder.records_of(here, environ) != folder.records_of(here.parent, environ)
+    assert list(here.iterdir()) == []
+    assert folder.records_of(here, {**environ, "FLATOUT_RECORDS": "here"}) == here / ".flatout"
+    named = folder.records_of(here, {**environ, "FLATOUT_RECORDS": str(tmp_path / "named")})
+    assert named.parent == tmp_path / "named"
+
+
+@pytest.mark.parametrize("wanted", ["relative/folder", "here/", "STATE"])
+def test_a_place_for_records_that_cannot_be_meant(wanted, tmp_path):
+    with pytest.raises(UsageError) as raised:
+        folder.new_run(tmp_path, 0.0, {"FLATOUT_RECORDS": wanted})
+    assert raised.value.key == "error.records-place"
+
+
+@pytest.mark.parametrize("text", [b"records = 3", b"\xff", b"records = ", b"[" * 5000])
+def test_a_settings_file_that_cannot_be_read(text, tmp_path):
+    settings = tmp_path / "flatout" / "settings.toml"
+    settings.parent.mkdir()
+    settings.write_bytes(text)
+    with pytest.raises(UsageError):
+        folder.records_of(tmp_path, {"XDG_CONFIG_HOME": str(tmp_path)})
+
+
 def test_nowhere_to_write(tmp_path, monkeypatch):
     (tmp_path / ".flatout").write_text("in the way")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))

@@ -1,16 +1,23 @@
-"""`.flatout/runs/<id>`: where a run's records lie."""
+"""`.flatout/runs/<id>`: where a run's records lie. In the working folder, or where the user keeps them for good."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from flatout.base.errors import FlatoutError
+from flatout.base.errors import FlatoutError, UsageError
 
 HOME = ".flatout"
+VARIABLE = "FLATOUT_RECORDS"
+SETTING = "records"  # in the user's settings file; the variable counts more
+
+HERE, STATE = "here", "state"  # or an absolute path
 
 # A job is smaller than this: where it does not fit, nothing will.
 ROOM = 1024
@@ -20,17 +27,59 @@ class NoPlaceForRecordsError(FlatoutError):
     """Neither folder can be written, or both disks are full: the script can still run, unobserved."""
 
 
-def new_run(base: Path, now: float) -> tuple[str, Path]:
-    """(id, folder), in the working folder; where that cannot be written, in the temporary one."""
+def new_run(base: Path, now: float, environ: Mapping[str, str] = os.environ) -> tuple[str, Path]:
+    """(id, folder), where records of the working folder `base` go; where that cannot be written, in the temporary folder."""
     run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{secrets.token_hex(2)}"
     # Called inside: asking for the temporary folder fails too where nothing can be written.
-    places: tuple[Callable[[], Path], ...] = (lambda: base, lambda: Path(tempfile.gettempdir()))
+    places: tuple[Callable[[], Path], ...] = (
+        lambda: records_of(base, environ),
+        lambda: Path(tempfile.gettempdir()).resolve() / HOME,
+    )
     for place in places:
         try:
-            return run_id, _make(place().resolve() / HOME, run_id)
+            return run_id, _make(place(), run_id)
         except OSError as error:
             problem = error
     raise NoPlaceForRecordsError("error.no-place-for-records", detail=problem.strerror or str(problem))
+
+
+def records_of(base: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder that holds `runs` for whatever is started in `base`."""
+    wanted = environ.get(VARIABLE) or _from_settings(environ) or HERE
+    base = base.resolve()
+    if wanted == HERE:
+        return base / HOME
+    root = _state(environ) / "flatout" if wanted == STATE else Path(wanted).expanduser()
+    if not root.is_absolute():
+        raise UsageError("error.records-place", value=wanted)
+    # One folder for each working folder: an earlier run of the same command is looked for there.
+    return root / f"{base.name}-{hashlib.sha256(os.fsencode(base)).hexdigest()[:8]}"
+
+
+def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
+    named = environ.get("XDG_CONFIG_HOME", "")
+    return (Path(named) if os.path.isabs(named) else Path.home() / ".config") / "flatout" / "settings.toml"
+
+
+def _from_settings(environ: Mapping[str, str]) -> str | None:
+    path = settings_file(environ)
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RuntimeError):  # there is none; or there is no home
+        return None
+    except (ValueError, RecursionError) as error:
+        raise UsageError("error.settings-file", path=str(path), detail=str(error)) from error
+    wanted = tree.get(SETTING)
+    if wanted is None:
+        return None
+    if not isinstance(wanted, str):
+        raise UsageError("error.records-place", value=str(wanted))
+    return wanted
+
+
+def _state(environ: Mapping[str, str]) -> Path:
+    named = environ.get("XDG_STATE_HOME", "")
+    return Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
 
 
 def _make(home: Path, run_id: str) -> Path:

@@ -10,7 +10,7 @@ from flatout.base import records
 from flatout.base.errors import RecordError
 from flatout.base.records import Missing, Struct
 from flatout.base.secrets import hide
-from flatout.launch.folder import HOME
+from flatout.launch.folder import records_of
 from flatout.launch.own_argument import EPOCHS, LENGTH, Searched, find
 from flatout.measure.model import Summary
 
@@ -48,7 +48,7 @@ def steps_of_an_epoch(ready: Mapping[str, Any]) -> int | None:
 
 def steps_of_an_earlier_run(line: Sequence[str], here: Path) -> int | None:
     """Of the newest run of this command that came to its end."""
-    runs = sorted((here / HOME / "runs").glob(f"*/{SUMMARY}"), key=lambda path: path.parent.name, reverse=True)
+    runs = sorted((records_of(here) / "runs").glob(f"*/{SUMMARY}"), key=lambda path: path.parent.name, reverse=True)
     for path in runs[:MOST_RECORDS]:
         steps = _steps_of(path, line)
         if steps is not None:
