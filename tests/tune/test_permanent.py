@@ -32,6 +32,11 @@ def test_each_knob_has_its_place():
     assert set(found) == {"pin_memory", "fused_optimizer", "compile", "precision", "cudnn_benchmark", "tf32", "non_blocking"}
 
 
+def test_threads_are_one_line():
+    (edit,) = of({"cpu_threads": "1"})
+    assert (edit.code, edit.edit) == ("once", "torch.set_num_threads(1)")
+
+
 def test_recorded_graphs_are_no_single_line():
     """torch's own way would replay whatever has changed: it is not what was measured."""
     found = {edit.knobs[-1]: edit for edit in of({"compile": "graphs", "channels_last": "on"})}

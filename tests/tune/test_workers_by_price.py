@@ -22,9 +22,9 @@ def test_no_worker_of_a_rung_is_saved_while_the_compute_side_may_become_faster()
     assert machine.rate(end.profile) > 0.9 * machine.optimum(plan(worker_cap=14), range(15))
 
 
-@pytest.mark.parametrize(("start_s", "all_of_them"), [(0.05, True), (7.0, False)])
-def test_dear_children_are_looked_at_fewer_times(start_s, all_of_them):
-    course = Course(plan(budget_s=90.0, start_s=start_s))
+@pytest.mark.parametrize(("budget_s", "start_s", "all_of_them"), [(400.0, 0.05, True), (90.0, 7.0, False)])
+def test_dear_children_are_looked_at_fewer_times(budget_s, start_s, all_of_them):
+    course = Course(plan(budget_s=budget_s, start_s=start_s))
     assert looks_at(course, restarts=False, mode=Mode.REAL) == PAIRS_AT_LOOK
     looks = looks_at(course, restarts=True, mode=Mode.REAL)
     assert (looks == PAIRS_AT_LOOK) is all_of_them
@@ -59,7 +59,7 @@ def test_workers_that_give_less_than_the_loop_fetches_by_itself_are_not_wanted()
     """Seen with batches that cost next to nothing: 106,000 samples/s without workers, 15,000 with two."""
     course = Course(plan(budget_s=90.0, worker_cap=2))
     course.ceilings, course.input_matched = Ceilings(real=11_000.0, with_copy=18_000.0), True
-    course.supplies, course.supplied_with = {0: 106_000.0, 2: 15_000.0}, {0: {}, 2: {}}
+    course.supplies, course.supplied_with = {0: 106_000.0, 1: 8_000.0, 2: 15_000.0}, {0: {}, 1: {}, 2: {}}
     wanted, probes = ends_with(workers_for(course, 800_000.0)), [16, 256, 4096]
     assert wanted == {}
     rates = {16: 27_000.0, 256: 340_000.0, 4096: 800_000.0}
@@ -67,7 +67,7 @@ def test_workers_that_give_less_than_the_loop_fetches_by_itself_are_not_wanted()
     seen = {probe.size: probe.rate for probe in ends_with(asked)}
     assert seen[16] == pytest.approx(21_500, rel=0.01)
     assert seen[4096] < 1.2 * seen[256] < 106_000
-    course.supplies[2] = 300_000.0
+    course.supplies.update({1: 150_000.0, 2: 300_000.0})
     assert ends_with(workers_for(course, 800_000.0)) == {"workers": "2"}
 
 

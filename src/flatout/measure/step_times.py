@@ -20,6 +20,19 @@ RARE = 0.15  # of the steps
 FROM_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
 
 
+def centre(times: Sequence[float], waits: Sequence[float]) -> float | None:
+    """Seconds of an ordinary step: the mean of the middle half of the steps without their waits, and the mean of all waits.
+
+    What another program does meanwhile moves it little. None where there are too few steps to leave any out.
+    """
+    own = sorted(max(0.0, time - wait) for time, wait in zip(times, waits, strict=True))
+    if len(own) < FEWEST_STEPS:
+        return None
+    cut = len(own) // 4
+    inner = own[cut : len(own) - cut]
+    return math.fsum(inner) / len(inner) + math.fsum(waits) / len(waits)
+
+
 class SetApart(Struct, frozen=True):
     seconds: float = 0.0
     steps: int = 0

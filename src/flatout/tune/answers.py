@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Numerics
-from flatout.measure.step_times import set_apart
+from flatout.measure.step_times import centre, set_apart
 from flatout.tune.model import Outcome, OutcomeState, SegmentResult, Status
 
 FEWEST_LOOKS = 5
@@ -18,7 +18,9 @@ ONCE = frozenset({"compile", "settings"})  # phases of our own making
 def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
     outcomes = {name: outcome_of(told) for name, told in (answer.get("outcomes") or {}).items()}
     seconds, aside_s = float(answer.get("seconds", 0.0)), float(answer.get("aside_s", 0.0))
-    far = set_apart(answer.get("step_times") or [], answer.get("step_waits") or [])
+    times, waits = answer.get("step_times") or [], answer.get("step_waits") or []
+    far, grouped = set_apart(times, waits), max(1, round(int(answer.get("steps", 0)) / max(1, len(times))))
+    middle = centre(times, waits)
     # What the clock has kept apart already is not subtracted twice.
     beyond = max(0.0, far.seconds - aside_s)
     aside = {str(name): float(spent) for name, spent in (answer.get("aside") or {}).items()}
@@ -30,6 +32,7 @@ def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
         seconds=seconds - beyond,
         steps=int(answer.get("steps", 0)),
         aside=aside,
+        centre_s=Missing("too-few-steps") if middle is None else middle / grouped,
         recurring_s=beyond + sum(spent for name, spent in aside.items() if name not in ONCE),
         recurring=far.steps,
         drained=float(answer.get("drained", 0.0)),

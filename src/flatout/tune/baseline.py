@@ -88,6 +88,7 @@ def look(course: Course, pairs: int = LATER_LOOK_PAIRS) -> Steps[None]:
 def _in_turn(course: Course, pairs: int) -> Steps[tuple[dict[Mode, list[float]], dict[Mode, SegmentResult]]]:
     """The rates of the real and the replayed loop, and the last result of each."""
     rates: dict[Mode, list[float]] = {Mode.REAL: [], Mode.REPLAY_HOST: []}
+    ordinary: dict[Mode, list[float]] = {Mode.REAL: [], Mode.REPLAY_HOST: []}
     last: dict[Mode, SegmentResult] = {}
     for index in range(pairs):
         if index and course.stage == "baseline" and course.spent_s + _pair_s(course) > MOST_OF_BUDGET * course.plan.budget_s:
@@ -100,7 +101,9 @@ def _in_turn(course: Course, pairs: int) -> Steps[tuple[dict[Mode, list[float]],
             if isinstance(result.rate, float):
                 rates[mode].append(result.rate)
                 last[mode] = result
-    for mode, seen in rates.items():
+            if isinstance(result.ordinary_rate, float):
+                ordinary[mode].append(result.ordinary_rate)
+    for mode, seen in ordinary.items():
         course.noise.saw_repeated(mode, seen)
     return rates, last
 

@@ -29,6 +29,7 @@ COPYING = ("pin_memory", "non_blocking")
 NO_GAIN_ALONE = ("slower", "inside-noise", "unclear")
 RESTARTS_SHARE = 0.2  # of the budget, for a comparison in children of its own
 OUTRUN = 1.25  # a loader gives unevenly, and less beside a training
+SHORT_STEP_S = 0.03  # in so little time a step's kernels are mostly small
 STARVED = 0.6  # busy for less of the time, a device waits for launches
 FIRST_IF_SLOW = ("cpu_threads", "precision", "tf32", "channels_last", "fused_optimizer")
 USUAL_ONES = frozenset({"precision", "channels_last", "fused_optimizer"})
@@ -353,6 +354,8 @@ def _launches_count(course: Course) -> bool:
         return True
     if not isinstance(course.pace.busy, Missing):
         return course.pace.busy < BUSY or course.pace.keeps_up
+    if isinstance(course.step_s, float) and course.step_s < SHORT_STEP_S:
+        return True  # the same kernels in graphs: where launches do not count after all, nothing is lost
     codes = {decision.knob: decision.code for decision in course.decisions.values()}
     return codes.get("precision") == "slower" or codes.get("fused_optimizer") == "faster"
 

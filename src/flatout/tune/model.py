@@ -94,6 +94,7 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
     aside: dict[str, float] = field(default_factory=dict)  # seconds that were no training on a batch, by their phase
     recurring_s: float = 0.0  # in all that was not in every step: evaluations, checkpoints, logs; not in `seconds` …
     recurring: int = 0  # … and in how many steps it was seen
+    centre_s: float | Missing = Missing("too-few-steps")  # of an ordinary step, whatever others did meanwhile
     drained: float = 0.0  # share of its batches that only used up what lay ready before
     phases: dict[str, float] = field(default_factory=dict)
     windows: list[Window] = field(default_factory=list)
@@ -136,8 +137,22 @@ class SegmentResult(Struct, frozen=True, kw_only=True):
         return throughput([Window((1 - min(1.0, self.drained)) * self.samples, self.seconds)])
 
     @property
+    def ordinary_rate(self) -> float | Missing:
+        """Of ordinary steps, where these are known: by it segments are compared."""
+        if isinstance(self.centre_s, Missing) or not self.steps or self.centre_s <= 0:
+            return self.rate
+        return (1 - min(1.0, self.drained)) * self.samples / self.steps / self.centre_s
+
+    @property
     def step_s(self) -> float | Missing:
         return self.seconds / self.steps if self.steps and self.seconds > 0 else Missing("nothing-timed")
+
+
+def compared_rates(first: SegmentResult, second: SegmentResult) -> tuple[float, float] | None:
+    """By which the two are compared: both by their ordinary steps, or both by all of them."""
+    known = not isinstance(first.centre_s, Missing) and not isinstance(second.centre_s, Missing)
+    one, other = (first.ordinary_rate, second.ordinary_rate) if known else (first.rate, second.rate)
+    return (one, other) if isinstance(one, float) and isinstance(other, float) else None
 
 
 class Verdict(StrEnum):

@@ -49,6 +49,8 @@ def edits(profile: Values, path: str, source: str, parts: Mapping[str, Sequence[
     places = find(source, parts.get("roots", ()), parts.get("optimizers", ()))
     found = [_loader(profile, parts.get("loader_sites", ()))]
     found += [Edit(knobs=[knob], code="once", site="", edit=line) for knob, line in TOP.items() if profile.get(knob) == "on"]
+    if threads := profile.get("cpu_threads"):
+        found.append(Edit(knobs=["cpu_threads"], code="once", site="", edit=f"torch.set_num_threads({threads})"))
     if profile.get("compile") == RECORDED:  # torch's own way replays whatever has changed, and raises at a smaller batch
         found.append(Edit(knobs=["compile"], code="not-in-a-line", site="", edit="flatout run"))
     found += [_model(profile, path, places), _optimizer(profile, path, places), _precision(profile, path, places, device)]

@@ -14,7 +14,7 @@ from flatout.base.records import Missing
 from flatout.measure.statistics import FEWEST_PAIRS, Answer, Pair, compare, plainly_faster, plainly_slower, plausible_gain
 from flatout.tune.course import Course, Steps
 from flatout.tune.judge import judge
-from flatout.tune.model import Mode, Offer, SegmentResult, Status, Values
+from flatout.tune.model import Mode, Offer, SegmentResult, Status, Values, compared_rates
 from flatout.tune.recover import recover
 from flatout.tune.stops import StandingBrokenError
 from flatout.tune.trial import STANDING_TRIES, WORTH, Trial, note_arm, note_without_effect
@@ -83,7 +83,7 @@ def _round(course: Course, arms: list[Arm], mode: Mode, plain_first: bool) -> St
     standing: Values = {**course.whole, **course.aid}
     order: list[Arm | None] = [None, *arms] if plain_first else [*reversed(arms), None]
     plain: SegmentResult | None = None
-    rates: list[tuple[Arm, float]] = []
+    results: list[tuple[Arm, SegmentResult]] = []
     for arm in order:
         course.trying = [] if arm is None else [arm.offer.knob]
         if arm is None:
@@ -98,11 +98,12 @@ def _round(course: Course, arms: list[Arm], mode: Mode, plain_first: bool) -> St
         if result.fault:
             arm.trial.fault = result.status
         elif not note_without_effect(arm.trial, result, [arm.offer.knob]) and isinstance(result.rate, float):
-            rates.append((arm, result.rate))
+            results.append((arm, result))
             note_arm(arm.trial, "b", result)
-    if plain is not None and isinstance(plain.rate, float):
-        for arm, rate in rates:
-            arm.trial.pairs.append(Pair(plain.rate, rate, plain_first))
+    for arm, result in results:
+        found = compared_rates(plain, result) if plain is not None else None
+        if plain is not None and found is not None:
+            arm.trial.pairs.append(Pair(*found, plain_first))
             note_arm(arm.trial, "a", plain)
     return False
 

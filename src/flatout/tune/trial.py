@@ -18,13 +18,14 @@ from flatout.measure.statistics import (
     plausible_gain,
 )
 from flatout.tune.course import Course, Steps
-from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values
+from flatout.tune.model import Mode, Outcome, OutcomeState, SegmentResult, Status, Values, compared_rates
 from flatout.tune.pace import Pace, pace_of
 from flatout.tune.schedule import CEILING_LENGTH, USUAL, Shape, a_first, differing, restarting
 from flatout.tune.stops import StandingBrokenError
 
 WORTH = 0.02  # a knob that can hardly give this much is not measured any longer …
 WORTH_IN_A_HURRY = 0.04  # … nor one that takes the time of others
+LATE_LOOK, LATE_SHARE = 12, 0.1  # looks after so many pairs may take this share of the budget, all together
 STANDING_TRIES = 3
 NOT_MEASURED = Missing("not-measured")
 
@@ -156,8 +157,12 @@ def _decided(course: Course, question: Question, trial: Trial) -> bool:
         ratio = trial.comparison.ratio
         if course.in_a_hurry and isinstance(ratio, float) and ratio < 1 + WORTH_IN_A_HURRY:
             return True
-        # What is wanted for the end of the search is not spent on a third look.
-        trial.out_of_time = course.left_s() < _pairs_s(course, question, _next_look(question, trial) - len(trial.pairs))
+        # What is wanted for the end of the search is not spent on a third look, nor what others want on a fourth.
+        more_s = _pairs_s(course, question, _next_look(question, trial) - len(trial.pairs))
+        if len(trial.pairs) >= LATE_LOOK:
+            course.late_looks_s += more_s
+        too_late = course.late_looks_s > LATE_SHARE * course.plan.budget_s
+        trial.out_of_time = (too_late and len(trial.pairs) >= LATE_LOOK) or course.left_s() < more_s
     else:
         trial.out_of_time = course.spent_s > course.plan.budget_s
     return trial.out_of_time
@@ -175,11 +180,11 @@ def _next_look(question: Question, trial: Trial) -> int:
 
 def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) -> Steps[Pair | None]:
     """A and B beside each other, or None where the pair must be measured again."""
-    rates: dict[str, float] = {}
+    results: dict[str, SegmentResult] = {}
     arms = ("a", "b", "beside")
     for arm in arms if first_is_a else reversed(arms):
         if arm == "beside":
-            rates.update((yield from _ceiling(course, question)))
+            results.update((yield from _ceiling(course, question)))
             continue
         values = question.a if arm == "a" else question.b
         result = yield from course.ask(values, question.mode, shape=question.shape_of(arm), may_be_late=True)
@@ -194,17 +199,20 @@ def _pair(course: Course, question: Question, trial: Trial, first_is_a: bool) ->
             return None
         if arm == question.suspect.value and _note_unapplied(question, trial, result):
             return None
-        rates[arm] = result.rate
+        results[arm] = result
         note_arm(trial, arm, result)
     trial._standing_faults = 0
-    trial.rates_a.append(rates["a"])
-    trial.rates_b.append(rates["b"])
-    if "beside" in rates:
-        trial.beside.append(Pair(rates["beside"], rates["b"], not first_is_a))
-    return Pair(rates["a"], rates["b"], first_is_a)
+    for rates, result in ((trial.rates_a, results["a"]), (trial.rates_b, results["b"])):
+        if isinstance(result.rate, float):
+            rates.append(result.rate)
+    if "beside" in results:
+        beside = compared_rates(results["beside"], results["b"])
+        trial.beside += [Pair(*beside, not first_is_a)] if beside is not None else []
+    found = compared_rates(results["a"], results["b"])
+    return Pair(*found, first_is_a) if found is not None else None
 
 
-def _ceiling(course: Course, question: Question) -> Steps[dict[str, float]]:
+def _ceiling(course: Course, question: Question) -> Steps[dict[str, SegmentResult]]:
     """What B could do, under its name; nothing where that cannot be had, and it is not asked for again."""
     if question.beside is None:
         return {}
@@ -213,7 +221,7 @@ def _ceiling(course: Course, question: Question) -> Steps[dict[str, float]]:
     if result.status is not Status.OK or isinstance(result.rate, Missing):
         question.beside = None
         return {}
-    return {"beside": result.rate}
+    return {"beside": result}
 
 
 def note_arm(trial: Trial, arm: str, result: SegmentResult) -> None:
