@@ -3,9 +3,11 @@
 There is no card here: at the one seam, `Recorder`, stands a tape of operations (`taped.py`).
 """
 
+import argparse
 import copy
 import dataclasses
 import random
+import types
 import warnings
 
 import pytest
@@ -390,16 +392,16 @@ class Settings:
 class WithLoss(Net):
     forward = with_loss
 
-    def __init__(self, how):
+    def __init__(self, how, settings):
         super().__init__()
-        self.settings = Settings(how)
+        self.settings = settings(how=how, weight=1.0)
 
 
 class LossInside(Training):
-    how = "tuple"
+    how, settings = "tuple", Settings
 
     def __init__(self, **settings):
-        super().__init__(model=lambda: WithLoss(self.how), **settings)
+        super().__init__(model=lambda: WithLoss(self.how, self.settings), **settings)
 
     def loss_of(self, answer, step):
         return answer[1] if self.how == "tuple" else answer["loss"]
@@ -426,7 +428,10 @@ def test_a_loss_that_is_returned_beside_other_outputs(how):
     assert proof.details["exact"] is True
 
 
-def test_settings_that_change_in_mid_training_are_followed():
+@pytest.mark.parametrize("kind", [Settings, types.SimpleNamespace, argparse.Namespace])
+def test_settings_that_change_in_mid_training_are_followed(kind, monkeypatch):
+    monkeypatch.setattr(LossInside, "settings", kind)
+
     def lighter(training, step):
         if step == 9:
             training.model.settings.weight = 0.25

@@ -28,6 +28,7 @@ READS = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD")
 # Said to a tensor these leave the device, or something that is called when nobody replays it.
 TELLING = {"item", "tolist", "cpu", "numpy", "register_hook", "backward", "retain_grad", "random", "pin_memory", "__dict__"}
 DRAWS = ("random", "_random", "time", "secrets")
+UNUSUAL = {"__slots__", "__getattr__", "__getattribute__"}  # in a class whose objects are not what they hold
 METHODS = (FunctionType, property, classmethod, staticmethod)
 
 Constant = tuple[dict[str, Any], str, Any]  # where it stands, its name, its value
@@ -181,11 +182,11 @@ def _doubt_in_module(module: Any, names: set[str], constants: dict[tuple[int, st
 def plain_settings(value: Any) -> dict[str, Any] | None:
     """The fields of an object that only holds numbers and texts, as a dataclass or the arguments of a command line do."""
     kind = type(value)
-    if not (dataclasses.is_dataclass(kind) or kind in (SimpleNamespace, Namespace)):
-        return None
-    computed = [name for name, member in vars(kind).items() if isinstance(member, property)]
-    if computed or "__slots__" in vars(kind) or any(name in vars(kind) for name in ("__getattr__", "__getattribute__")):
-        return None
+    if kind not in (SimpleNamespace, Namespace):
+        own = vars(kind)
+        computed = any(isinstance(member, property) for member in own.values())
+        if computed or not dataclasses.is_dataclass(kind) or not UNUSUAL.isdisjoint(own):
+            return None
     fields = vars(value)
     return fields if all(type(field) in SCALARS for field in fields.values()) else None
 
