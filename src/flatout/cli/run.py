@@ -18,7 +18,7 @@ from flatout.cli.commandline import command as make_command
 from flatout.cli.knob_flags import asked as asked_knobs
 from flatout.cli.knob_flags import knob_options
 from flatout.cli.knob_flags import sentences as knob_sentences
-from flatout.launch import child, environment, folder, interpreter, own_batch, target
+from flatout.launch import child, compiled, environment, folder, interpreter, own_batch, target
 from flatout.launch.run import Finished, Wanted, run_observed, run_plain
 from flatout.launch.settings import check_flags, settle
 
@@ -68,6 +68,7 @@ def command(
     if asked.safe:
         sys.exit(child.end_like(run_plain(line, environ)))
     settings = settle(asked, script, path, os.environ, gpu_id)
+    environ = {**environ, **compiled.caches_for(settings.values, environ)}
     line = own_batch.put_on(line, settings, asked, environ)
     if bisect and not settings.for_the_agent:
         raise UsageError("error.bisect-without-knobs")

@@ -6,8 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from flatout.knobs.catalogue import RECORDED
+
 # Variable -> folder. A variable that the user has set counts more.
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CUDA_CACHE_PATH": "cuda"}
+
+NOTHING_BUILT = (None, "off", "no", "script", RECORDED)
 
 
 def user_cache(environ: Mapping[str, str]) -> Path:
@@ -28,3 +32,8 @@ def caches(environ: Mapping[str, str]) -> dict[str, str]:
         if os.access(folder, os.W_OK):
             found[variable] = str(folder.absolute())
     return found
+
+
+def caches_for(knobs: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Where a run finds what the trials built, if one of its knobs compiles; else its environment stays as it is."""
+    return {} if knobs.get("compile") in NOTHING_BUILT else caches(environ)
