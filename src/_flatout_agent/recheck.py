@@ -1,13 +1,14 @@
 """Settings that look slower than the plain script: turned off and on again in turn, and what is slower is taken back.
 
 Each setting is judged by itself where that can be told, so that a bad one does not take the good ones with it. The
-settings of the loader go together: one change of its workers is one.
+settings of the loader go together, and what is compiled with what it was compiled for.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from _flatout_agent.apply.compilations import APART, TOLD_APART
 from _flatout_agent.apply.registry import KNOBS
 from _flatout_agent.drive import LOADER_KNOBS, Driver
 from _flatout_agent.timing import Steps, Timed, median, settle, time_steps
@@ -32,13 +33,17 @@ class Recheck:
         self.taken_back: dict[str, float] = {}  # with the share of the other arm's speed
 
     def run(self) -> Steps:
-        handover = self._driver.scene.handover
-        handover.parks = True  # workers wait while their settings are off for a few steps
+        scene = self._driver.scene
+        # What is off for a few steps only waits: workers, and what was compiled.
+        scene.handover.parks = scene.compilations.open = True
         try:
             yield from self._judge()
         finally:
-            handover.parks = False
+            scene.handover.parks = False
         self._driver.set({name: value for name, value in self._on.items() if name not in self.taken_back})
+        scene.compilations.open = False
+        if "compile" in self.taken_back:
+            scene.compilations.close(self._driver.torch)
 
     def _judge(self) -> Steps:
         groups = _groups(self._on)
@@ -81,7 +86,10 @@ def _groups(on: dict[str, Any]) -> list[list[str]]:
     """What is turned together. What must come before anything is computed stays on."""
     hot = [name for name in on if name in KNOBS and KNOBS[name].hot]
     loader = [name for name in hot if name in LOADER_KNOBS]
-    return [*([loader] if loader else []), *([name] for name in hot if name not in loader)]
+    # What is compiled was compiled for these: without one of them it would be compiled anew.
+    compiled = [name for name in hot if name == "compile" or name in (*APART, *TOLD_APART)] if "compile" in hot else []
+    together = [group for group in (loader, compiled) if group]
+    return [*together, *([name] for name in hot if name not in (*loader, *compiled))]
 
 
 def _touches_loader(groups: list[list[str]]) -> bool:

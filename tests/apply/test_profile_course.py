@@ -25,7 +25,12 @@ class Loop:
         self.step_ms, self.turn_ms, self.epoch = step_ms, turn_ms, epoch
         clock = StepClock(0)
         self.tape = SimpleNamespace(tell=lambda: None, clock=clock)
-        self.scene = SimpleNamespace(steps_done=0, shapes=list, handover=SimpleNamespace(unsettled=lambda: False, parks=False))
+        self.scene = SimpleNamespace(
+            steps_done=0,
+            shapes=list,
+            handover=SimpleNamespace(unsettled=lambda: False, parks=False),
+            compilations=SimpleNamespace(open=False),
+        )
         self.on, self.early, self.written, self.plain_steps = {}, {}, [], 0
         self.board = SimpleNamespace(on=self.on, numerics=dict, proofs=lambda: {name: applied() for name in self.on})
 
@@ -162,6 +167,11 @@ def test_flags_are_what_the_user_wants(monkeypatch):
 def test_the_loaders_settings_are_turned_together():
     groups = recheck._groups({"workers": 4, "persistent_workers": "on", "precision": "bf16", "cudnn_benchmark": "on"})
     assert groups == [["workers", "persistent_workers"], ["precision"]]
+
+
+def test_what_is_compiled_is_turned_with_what_it_was_compiled_for():
+    groups = recheck._groups({"precision": "bf16", "fused_optimizer": "on", "compile": "default", "channels_last": "on"})
+    assert groups == [["precision", "compile", "channels_last"], ["fused_optimizer"]]
 
 
 TRAIN = """

@@ -85,6 +85,7 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     repaid_after: float | None = None  # epochs from which on the tuned run is ahead
     pairs: int = 0
     whole: bool = True  # the runs came to their end; else put together from parts
+    turns: int = 0  # of the epoch that the runs put together met, at least
     left_out: dict[str, str] = field(default_factory=dict)  # settings that this run would not have repaid
     put_on_step: int | None = None
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop

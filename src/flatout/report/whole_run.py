@@ -20,6 +20,7 @@ def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     told = [_headline(whole, words)]
     told += [_repaid(whole, words)] if whole.repaid_after else []
     told += [words("whole-run.put-together")] if not whole.whole else []
+    told += [words("whole-run.no-turn")] if not whole.whole and not whole.turns and whole.unit == "epoch" else []
     told += [words("whole-run.one-pair")] if whole.pairs == 1 else []
     told += [words("whole-run.left-out", knobs=_knobs(whole.left_out, words))] if whole.left_out else []
     told += [words("whole-run.not-faster")] if whole.code == "not-faster" else []

@@ -238,6 +238,7 @@ def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
         repaid_after=promise.repaid_after(plain, tuned),
         pairs=found.pairs,
         whole=found.whole,
+        turns=found.turns,
         left_out=dict(found.left_out),
         put_on_step=found.put_on_step,
         plain_step_s=found.plain_step_s,
