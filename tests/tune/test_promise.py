@@ -99,6 +99,15 @@ def test_of_two_that_disagree_the_lower_is_promised():
     assert promise.lower_of(high, near) == high
 
 
+def test_what_promises_were_missed_by_before_widens_the_next():
+    found = Ratio(value=4.0, low=3.8, high=4.2)
+    assert promise.widened(found, [0.5, 2.0]) == found
+    assert promise.widened(found, [1.0, 1.0, 1.01]) == found
+    wide = promise.widened(found, [0.8, 0.7, 0.9, 1.0])
+    assert wide.low < 3.0 < 5.0 < wide.high
+    assert wide.value == 4.0
+
+
 def test_nothing_timed_is_no_ratio():
     nothing = Seconds(value=0.0, low=0.0, high=0.0)
     assert isinstance(promise.ratio_of(nothing, nothing), Missing)

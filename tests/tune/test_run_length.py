@@ -9,8 +9,9 @@ from flatout.base import records
 from flatout.base.records import Missing
 from flatout.machine import facts
 from flatout.machine.model import Interpreter
+from flatout.measure.delivered import Delivery
 from flatout.measure.model import Note, Summary, TorchBuild
-from flatout.tune.run_length import RunLength, find_length
+from flatout.tune.run_length import RunLength, find_length, kept_promises
 
 HEAD = "import argparse\nparser = argparse.ArgumentParser()\n"
 
@@ -19,7 +20,7 @@ def line(path, *arguments):
     return [sys.executable, str(path), *arguments]
 
 
-def recorded(folder, name, command, steps, exit_code=0, notes=()):
+def recorded(folder, name, command, steps, exit_code=0, notes=(), promise=None):
     """As `flatout run` leaves it; of a summary only these fields are looked at."""
     place = folder / ".flatout" / "runs" / name
     place.mkdir(parents=True)
@@ -27,7 +28,7 @@ def recorded(folder, name, command, steps, exit_code=0, notes=()):
     summary = Summary(
         run_id=name, command=command, started=0.0, wall_s=1.0, exit_code=exit_code, signal=None, steps=steps, samples=none,
         samples_per_s=none, step_s=none, warmup_steps=0, phases={}, processes=1, torch=TorchBuild(version="2.9"),
-        machine=facts.machine(Interpreter(path=sys.executable)), notes=[Note(code=code) for code in notes],
+        machine=facts.machine(Interpreter(path=sys.executable)), notes=[Note(code=code) for code in notes], promise=promise,
     )  # fmt: skip
     records.write(place / "summary.json", summary)
 
@@ -85,3 +86,12 @@ def test_unknown_is_none(tmp_path, script):
     assert find_length(line(script("for epoch in range(3): pass")), None, {"loaders": [9]}, tmp_path) is None
     path = script(HEAD + 'parser.add_argument("--epochs", type=int, default=0)')
     assert find_length(line(path), None, {}, tmp_path) is None
+
+
+def test_what_earlier_runs_kept_of_their_promise(tmp_path, script):
+    command = line(script("pass"))
+    recorded(tmp_path, "20260101-000000-aaaa", command, 90, promise=Delivery(code="short", ratio=0.8))
+    recorded(tmp_path, "20260102-000000-bbbb", command, 90, promise=Delivery(code="not-judged", why="stopped-early"))
+    recorded(tmp_path, "20260103-000000-cccc", command, 90)
+    recorded(tmp_path, "20260104-000000-dddd", command, 90, promise=Delivery(code="delivered", ratio=1.01))
+    assert kept_promises(tmp_path) == [1.01, 0.8]

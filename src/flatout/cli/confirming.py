@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flatout.base import records
@@ -23,7 +24,7 @@ def confirmed(
 ) -> Finished:
     """`own_starts`: the script gets through with its own batch; else there is no plain run to compare with."""
     from flatout.tune import confirm
-    from flatout.tune.run_length import steps_of_an_epoch
+    from flatout.tune.run_length import kept_promises, steps_of_an_epoch
     from flatout.tune.whole_runs import measured
 
     if not end.profile or not own_starts:
@@ -40,7 +41,7 @@ def confirmed(
     def told(number: int, tuned: bool) -> None:
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
 
-    confirmation = confirm.Confirmation(run, clock.monotonic, told)
+    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept_promises(Path.cwd()))
     found = confirmation.confirm(end.profile, room_s, trials.start_s, length, _loop(end), _plain_s(end, trials, length))
     return _with(end, found, batches is not None, screen)
 

@@ -14,12 +14,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from flatout.base.records import Missing, Struct, field
-from flatout.measure.intervals import student
+from flatout.measure.intervals import normal, student
 from flatout.measure.parts import PARTS
 
 ONCE = ("start", "building", "exit")
 EACH = ("steps", "turns", "validation", "checkpoint", "script", "unexplained")
 NOT_MEASURED = Missing("not-measured")
+FEWEST_KEPT = 3  # runs under profiles: fewer tell no scatter
 UNIT_STEPS = 100  # of a script without epochs
 
 LEVEL = 0.9  # of the interval, two-sided
@@ -157,6 +158,19 @@ def lower_of(one: Ratio, other: Ratio) -> Ratio:
     """Two ways of measuring the same: where they disagree by more than their intervals, the lower is promised."""
     agree = one.low <= other.high and other.low <= one.high
     return one if agree or one.value <= other.value else other
+
+
+def widened(found: Ratio, kept: Sequence[float]) -> Ratio:
+    """Not narrower than what earlier promises on this machine were missed by; `kept`: delivered ÷ promised of runs."""
+    if len(kept) < FEWEST_KEPT or any(ratio <= 0 for ratio in kept):
+        return found
+    missed = math.sqrt(math.fsum(math.log(ratio) ** 2 for ratio in kept) / len(kept))
+    half = normal(1 - (1 - LEVEL) / 2) * missed
+    return Ratio(
+        value=found.value,
+        low=min(found.low, found.value * math.exp(-half)),
+        high=max(found.high, found.value * math.exp(half)),
+    )
 
 
 def without_more(values: Mapping[str, float]) -> dict[str, float]:

@@ -7,9 +7,9 @@ beyond doubt, the settings that cost time once are left out, compiling first, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from flatout.base.records import Missing, Struct, field
+from flatout.base.records import Missing, Struct, field, replace
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio, RunModel, Seconds, WholeRunPromise
 from flatout.tune.model import Values
@@ -69,7 +69,11 @@ def reserve_s(budget_s: float, start_s: float) -> float:
 class Confirmation:
     """`now` and `run` are the machine; all decisions follow from what they give."""
 
-    def __init__(self, run: Run, now: Callable[[], float], told: Told = lambda number, tuned: None) -> None:
+    def __init__(
+        self, run: Run, now: Callable[[], float], told: Told = lambda number, tuned: None, kept: Sequence[float] = ()
+    ) -> None:
+        """`kept`: delivered ÷ promised of earlier runs under a profile."""
+        self._kept = kept
         self._run = run
         self._now = now
         self._told = told
@@ -90,7 +94,7 @@ class Confirmation:
         failed = self._pairs(arms, knobs, ends, lambda: _decided(arms, length, loop), lambda: _slower(arms, length, loop))
         if failed is not None:
             return _failed(failed[0], failed[1], knobs)
-        told = judged(arms, knobs, length, loop)
+        told = self._judged(arms, knobs, length, loop)
         return told if told.code != "not-faster" else self._with_less(arms, told, ends, length)
 
     def _pairs(
@@ -117,6 +121,15 @@ class Confirmation:
         self._longest_s[tuned] = max(self._longest_s[tuned], self._now() - began)
         return found
 
+    def _judged(
+        self, arms: Arms, knobs: Values, length: RunLength | None, loop: Ratio | None, left_out: Values | None = None
+    ) -> Confirmed:
+        told = judged(arms, knobs, length, loop, left_out)
+        if isinstance(told.ratio, Missing):
+            return told
+        ratio = promise.widened(told.ratio, self._kept)
+        return replace(told, ratio=ratio, code="confirmed" if ratio.low > 1 else "not-faster")
+
     def _with_less(self, arms: Arms, before: Confirmed, ends: float, length: RunLength | None) -> Confirmed:
         """Without what costs time once, one after the other, as long as there is time for a run."""
         knobs, left_out = dict(before.knobs), dict(before.left_out)
@@ -134,7 +147,7 @@ class Confirmation:
                 if isinstance(found, Missing):
                     return _failed(found, True, knobs, left_out)
                 rest.tuned.append(found)
-            told = judged(rest, knobs, length, None, left_out)
+            told = self._judged(rest, knobs, length, None, left_out)
             if told.code == "confirmed":
                 return told
         return before

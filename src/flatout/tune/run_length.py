@@ -48,19 +48,40 @@ def steps_of_an_epoch(ready: Mapping[str, Any]) -> int | None:
 
 def steps_of_an_earlier_run(line: Sequence[str], here: Path) -> int | None:
     """Of the newest run of this command that came to its end."""
-    runs = sorted((records_of(here) / "runs").glob(f"*/{SUMMARY}"), key=lambda path: path.parent.name, reverse=True)
-    for path in runs[:MOST_RECORDS]:
+    for path in _newest(here):
         steps = _steps_of(path, line)
         if steps is not None:
             return steps
     return None
 
 
-def _steps_of(path: Path, line: Sequence[str]) -> int | None:
+def kept_promises(here: Path) -> list[float]:
+    """Delivered ÷ promised, of the runs under a profile that came to their end: what promises are missed by here."""
+    found = []
+    for path in _newest(here):
+        summary = _read(path)
+        told = summary.promise if summary is not None else None
+        if told is not None and isinstance(told.ratio, float):
+            found.append(told.ratio)
+    return found
+
+
+def _newest(here: Path) -> list[Path]:
+    runs = sorted((records_of(here) / "runs").glob(f"*/{SUMMARY}"), key=lambda path: path.parent.name, reverse=True)
+    return runs[:MOST_RECORDS]
+
+
+def _read(path: Path) -> Summary | None:
     try:
-        summary = records.read(path, Summary)
+        return records.read(path, Summary)
     except RecordError:
         return None  # of a newer flatout, or damaged: it tells nothing
+
+
+def _steps_of(path: Path, line: Sequence[str]) -> int | None:
+    summary = _read(path)
+    if summary is None:
+        return None
     ended = summary.exit_code == 0 and not any(note.code == "cut-short" for note in summary.notes)
     return summary.steps if ended and summary.steps > 0 and summary.command[1:] == hide(list(line))[1:] else None
 

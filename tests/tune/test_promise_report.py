@@ -1,0 +1,103 @@
+"""What is said of whole runs, promised by tune and delivered by run, in both languages."""
+
+import sys
+
+import pytest
+
+from flatout.base.records import Missing
+from flatout.base.words import Words
+from flatout.knobs.model import Came, KnobUse
+from flatout.knobs.profile import Promise
+from flatout.machine import facts
+from flatout.machine.model import Interpreter
+from flatout.measure.delivered import delivery
+from flatout.measure.model import Summary, TorchBuild
+from flatout.measure.promise import Measured, without_more
+from flatout.report import run_promise
+from flatout.report import whole_run as report
+from flatout.tune import confirm
+from flatout.tune.confirm import Arms
+from flatout.tune.run_length import RunLength
+
+PLAIN = {"start": 4.0, "steps": 180.0, "turns": 4.0, "validation": 20.0, "exit": 0.5}
+TUNED = {"start": 4.0, "building": 2.0, "steps": 18.0, "turns": 0.5, "validation": 8.0, "exit": 0.5}
+TEN = RunLength(steps=1000, epochs=10.0, source="own-argument")
+
+
+@pytest.fixture(params=["en", "zh"])
+def words(request):
+    return Words(request.param)
+
+
+def promised(plain=PLAIN, tuned=TUNED, length=TEN, runs=2, whole=True, left_out=None):
+    arms = Arms(
+        plain=[Measured(parts=without_more(plain), epochs=10.0, whole=whole, turns=1)] * runs,
+        tuned=[Measured(parts=without_more(tuned), epochs=10.0, whole=whole, turns=1)] * runs,
+    )
+    return confirm.told(confirm.judged(arms, {"workers": "4"}, length, None, left_out), by_epoch=True)
+
+
+def test_the_headline_names_the_run_and_what_is_left():
+    (said, repaid) = report.sentences(promised(), Words("en"))
+    assert said.startswith("Your 10 epochs: 3 min 28 s → 33.0 s, 6.3 times as fast (")
+    assert "; the loop alone 10.0 times; " in said
+    assert "validation 8.00 s" in said
+    assert "start-up 4.00 s" in said
+    assert repaid == "It pays from 0.10 epochs on."
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"runs": 1, "whole": False},
+        {"length": None, "whole": False},
+        {"length": RunLength(epochs=1.0, source="seen")},
+        {"tuned": {**TUNED, "building": 200.0}},
+        {"left_out": {"compile": "default"}},
+    ],
+)
+def test_everything_is_said_in_both_languages(more, words):
+    for sentence in report.sentences(promised(**more), words):
+        assert sentence
+        assert "?" not in sentence
+        assert "{" not in sentence
+
+
+@pytest.mark.parametrize("code", ["no-time", "plain-fails", "tuned-fails"])
+def test_what_could_not_be_confirmed_is_said(code, words):
+    why = "" if code == "no-time" else "failed"
+    found = confirm.told(confirm.Confirmed(code=code, knobs={}, why=why, detail="3"), by_epoch=True)
+    (sentence,) = report.sentences(found, words)
+    assert ("3" in sentence) is bool(why)
+
+
+def summary_of(parts, told):
+    none = Missing("no-steps")
+    return Summary(
+        run_id="x", command=["python", "t.py"], started=0.0, wall_s=sum(parts.values()), exit_code=0, signal=None, steps=1000,
+        samples=none, samples_per_s=none, step_s=none, warmup_steps=0, phases={}, processes=1,
+        torch=TorchBuild(version="2.9"), machine=facts.machine(Interpreter(path=sys.executable)), notes=[], parts=parts,
+        promise=told,
+    )  # fmt: skip
+
+
+def said_of(parts, words, code=0, knobs=()):
+    told = delivery(Promise(epochs=10.0, batches=100, plain=PLAIN, tuned=TUNED), parts, (1000, 1000), (code, ()), knobs)
+    return [line.plain for line in run_promise.lines(summary_of(parts, told), words)]
+
+
+def test_a_run_says_what_it_delivered_and_which_part_fell_short():
+    words = Words("en")
+    kept, parts = said_of(TUNED, words)
+    assert kept.startswith("Promised 33.0 s, took 33.0 s: 6.3 times as fast as the plain script")
+    assert "steps 18.0 s → 18.0 s" in parts
+    short, _ = said_of({**TUNED, "turns": 40.0}, words)
+    assert short.endswith("What fell short: epoch turns, 39.5 s more than promised.")
+
+
+def test_a_run_that_is_not_judged_says_why(words):
+    (sentence,) = said_of(TUNED, words, code=1)
+    assert sentence
+    refused = KnobUse(name="compile", value="default", source="profile", came=Came.REFUSED, code="fault")
+    assert "compile" in said_of(TUNED, words, knobs=[refused])[-1]
