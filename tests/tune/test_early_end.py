@@ -73,7 +73,7 @@ def early(lines):
     return [line for line in lines if line["kind"] == "ended-early"]
 
 
-@pytest.mark.parametrize(("workers", "knobs"), [(0, {}), (0, {"workers": "2"}), (1, {"workers": "2"})])
+@pytest.mark.parametrize(("workers", "knobs"), [(0, {"workers": "2"}), (1, {"workers": "2"})])
 def test_a_long_epoch_is_cut_and_its_validation_is_not(workers, knobs, ran):
     made, lines, said = ran(50, 100_000, workers, knobs=knobs, until={"cut_s": 1.0, "stop_s": 90.0})
     assert made.code == 0, said
@@ -88,6 +88,7 @@ def test_a_long_epoch_is_cut_and_its_validation_is_not(workers, knobs, ran):
     assert found.parts["checkpoint"] > 0
 
 
+@pytest.mark.thorough
 def test_short_epochs_are_not_cut_and_the_process_ends_after_a_turn(ran):
     made, lines, said = ran(10_000, 40, 0, until={"cut_s": 3.0, "stop_s": 90.0})
     assert made.code == 0, said
