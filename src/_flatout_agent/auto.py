@@ -16,8 +16,8 @@ from typing import Any
 from _flatout_agent.apply.loading import LoaderKnob
 from _flatout_agent.apply.model import EXACT, refused
 from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Course, Driver, told
+from _flatout_agent.phase_totals import COMPILE
 from _flatout_agent.segments import Mark, timed, write_whole
 from _flatout_agent.wire import AUTO_OWNER, QUESTION, READY, answer_name
 

@@ -12,34 +12,33 @@ from typing import Any
 
 from _flatout_agent.hand import Account, Hand
 from _flatout_agent.loaders import Loaders, LoaderUse
+from _flatout_agent.phase_totals import (
+    BACKWARD,
+    COPY,
+    DEVICE_WAIT,
+    FORWARD,
+    INPUT,
+    OPTIMIZER,
+    SCRIPT,
+    SHUTDOWN,
+    STARTUP,
+    TURN,
+    VALIDATION,
+    PhaseTotals,
+)
 from _flatout_agent.rounds import Rounds
-from _flatout_agent.wire import PHASES, WARM_STEPS
-
-STARTUP, SETTINGS, INPUT, COPY, FORWARD, BACKWARD, OPTIMIZER, DEVICE_WAIT, COMPILE, TURN = range(10)
-VALIDATION, CHECKPOINT, SCRIPT, SHUTDOWN = range(10, 14)
+from _flatout_agent.wire import WARM_STEPS
 
 # Where the training thread is, seen from the last boundary.
 _START, _BATCH, _AFTER_BACKWARD, _AFTER_STEP, _ELSEWHERE, _ENDED = range(6)
 
-# What happens inside another phase and is taken from it. Whatever batches turn out to be for, some of it is never theirs.
-INSIDE = (COPY, DEVICE_WAIT, COMPILE, CHECKPOINT, SETTINGS)
-NEVER_THE_BATCHES = (COMPILE, CHECKPOINT, SETTINGS)
-NOTHING = (0,) * len(PHASES)
 
-# Into what a step divides of which only the end was seen.
-DIVIDED = (FORWARD, BACKWARD, OPTIMIZER, COPY, DEVICE_WAIT, SCRIPT)
-
-
-class StepClock:
+class StepClock(PhaseTotals):
     """Totals in nanoseconds, of one training thread."""
-
-    def __init__(self, began: int) -> None:
-        self.began = began
-        self.start_over()
 
     def start_over(self) -> None:
         """As new, for the hooks that hold it: a forked child has nothing of its parent's account."""
-        self.totals = [0] * len(PHASES)
+        super().start_over()
         self.steps = 0
         self.samples = 0
         self.batches = 0
@@ -49,19 +48,20 @@ class StepClock:
         self.foreign_batches = 0
         self.turns = 0  # from an epoch of training to the next
         self.script_outside = 0  # of the script's own code: between epochs and after the last step
+        self.evaluations = 0  # stretches of validation, with steps between them
+        self.samples_before = 0  # of the steps before it was known what a step takes
         self.put_on = 0  # of flatout's own work: putting settings on
         self.warm: dict[str, object] | None = None
         self.loaders = Loaders()
         self.copy_device_ns = 0
         self.copy_host_ns = 0
-        self.split: tuple[int, ...] = (1, 1, 1, 0, 0, 0)  # how: parts of DIVIDED
         self.in_backward = False
         self._state = _START
+        self._evaluating = False  # between the training model's `eval()` and its `train()`
+        self._stepped_since = False  # the last stretch of validation
+        self._step_samples = 0  # where no loader tells
         self._between = True  # before the first step, or from an epoch's end to the first step of the next
-        self._mark = self.began
         self._hand = Hand()
-        self._inside = [0] * len(PHASES)  # since the mark, inside the running phase: copies, waits and the like
-        self._any_inside = False
         self._rounds = Rounds()
         self._stepping = 0  # the optimizer inside whose step we are, and how deep
         self._depth = 0
@@ -126,7 +126,7 @@ class StepClock:
 
     def backward_began(self, now: int) -> None:
         self.in_backward = True
-        self._between = False
+        self._between = self._evaluating = False
         if self._state == _START:
             self._give(now, STARTUP)
         else:
@@ -160,7 +160,7 @@ class StepClock:
             self._depth -= 1
             return
         self._stepping = 0
-        self._between = False
+        self._between = self._evaluating = False
         self._give(now, OPTIMIZER)
         if self._state == _BATCH and not self.in_backward:
             self._train_on_batch()  # without a backward pass: the gradients came by another way
@@ -206,7 +206,7 @@ class StepClock:
         self._state = _AFTER_BACKWARD
 
     def _divide(self, now: int) -> None:
-        self._between = False
+        self._between = self._evaluating = False
         if self._state == _BATCH:
             self._train_on_batch()
         before = self.totals[FORWARD]
@@ -216,22 +216,34 @@ class StepClock:
         self._share_out(spent)
         self.backwards += 1
 
-    def _share_out(self, spent: int) -> None:
-        split, left = self.split, spent
-        whole = max(1, sum(split))
-        for place, phase in enumerate(DIVIDED[1:], 1):
-            part = spent * split[place] // whole
-            self.totals[phase] += part
-            left -= part
-        self.totals[FORWARD] += left
-
     def stepped(self, optimizer: int) -> None:
         """Counts alone, and no time: on a GPU a step inside the backward pass is taken by a thread of torch's."""
         steps = self._rounds.count(optimizer, self.steps)
         if steps != self.steps:
+            if self._step_samples:
+                self.samples += self._step_samples * (steps - self.steps)
+            self._stepped_since = True
             self.steps = steps
             if steps == WARM_STEPS:
                 self.warm = {"samples": self.samples, "phases": list(self.totals), "script_outside": self.script_outside}
+
+    def knows_inputs(self, samples: int) -> None:
+        """By what goes into the model: so many samples a step, where they do not come from a loader."""
+        if not self.batches:
+            self.samples_before = samples * self.steps - self.samples
+            if self.warm is not None:
+                self.warm["samples"] = samples * WARM_STEPS
+        self._step_samples = samples
+
+    def evaluation_began(self, now: int) -> None:
+        if self._state not in (_START, _ENDED):
+            self._leave(now)
+            self._evaluating = True
+
+    def evaluation_ended(self, now: int) -> None:
+        if self._evaluating:
+            self._leave(now)
+            self._evaluating = False
 
     # -- inside a phase ------------------------------------------------------------------------------------------
 
@@ -244,19 +256,6 @@ class StepClock:
         if self._state != _START:
             self._inside[DEVICE_WAIT] += nanoseconds
             self._any_inside = True
-
-    def compiled(self, nanoseconds: int) -> None:
-        self._inside[COMPILE] += nanoseconds
-        self._any_inside = True
-
-    def worked(self, nanoseconds: int) -> None:
-        """Flatout itself, in the training thread."""
-        self._inside[SETTINGS] += nanoseconds
-        self._any_inside = True
-
-    def saved(self, began: int, ended: int) -> None:
-        self._inside[CHECKPOINT] += ended - began
-        self._any_inside = True
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -275,20 +274,6 @@ class StepClock:
 
     # -- how time is given away ----------------------------------------------------------------------------------
 
-    def _give(self, now: int, phase: int) -> None:
-        """The time since the mark, less the copies and waits inside it, is `phase`'s."""
-        self.totals[phase] += now - self._mark
-        self._mark = now
-        if self._any_inside:
-            for kind in INSIDE:
-                self.totals[kind] += self._inside[kind]
-                self.totals[phase] -= self._inside[kind]
-            self._forget_inside()
-
-    def _forget_inside(self) -> None:
-        self._inside[:] = NOTHING
-        self._any_inside = False
-
     def _leave(self, now: int) -> None:
         """A boundary that is not part of training on the batch in hand."""
         current = self._hand.current
@@ -296,20 +281,20 @@ class StepClock:
             self._give(now, STARTUP)
         elif self._state == _ENDED:
             self._give(now, SHUTDOWN)
+        elif self._evaluating:
+            self._give(now, VALIDATION)
+            self._evaluated()
         elif self._state == _BATCH and current is not None:
-            # Forward or validation: that will show. It keeps its copies and waits.
-            current.between += now - self._mark
-            self._mark = now
-            if self._any_inside:
-                for kind in NEVER_THE_BATCHES:
-                    self.totals[kind] += self._inside[kind]
-                    current.between -= self._inside[kind]
-                self._forget_inside()
+            current.between += self._of_a_batch(now)  # forward or validation: that will show
         else:
             before = self.totals[SCRIPT]
             self._give(now, SCRIPT)
             if self._between:
                 self.script_outside += self.totals[SCRIPT] - before
+
+    def _evaluated(self) -> None:
+        self.evaluations += self._stepped_since
+        self._stepped_since = False
 
     def _back_to_hand(self, now: int) -> None:
         """After a loader began or ended: the batch that was fetched before, if there is one, is in hand again."""
@@ -342,6 +327,7 @@ class StepClock:
         else:
             self.totals[INPUT] += account.input
         account.trained = account.known = True
+        self._step_samples = 0
         self.totals[FORWARD] += account.between
         if account.use is not None:
             account.use.wait += account.input
@@ -357,6 +343,7 @@ class StepClock:
         if account.pending and not account.trained:
             self.totals[VALIDATION] += account.input + account.between
             self.validation_batches += account.pending
+            self._evaluated()
         else:
             self.totals[INPUT] += account.input
             self.totals[SCRIPT] += account.between

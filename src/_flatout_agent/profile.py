@@ -12,8 +12,8 @@ from typing import Any, Iterator, Optional
 
 from _flatout_agent.apply.fetching import same_shapes
 from _flatout_agent.apply.model import refused
-from _flatout_agent.clock import TURN
 from _flatout_agent.drive import Course, Driver, told
+from _flatout_agent.phase_totals import TURN
 from _flatout_agent.recheck import SLOWER, Recheck
 from _flatout_agent.timing import Account, Steps, Timed, settle, time_steps, turn_s, wait
 from _flatout_agent.wire import PHASES, TRAINING_PHASES

@@ -15,11 +15,11 @@ from typing import Any
 
 from _flatout_agent.apply.model import applied
 from _flatout_agent.books import Books
-from _flatout_agent.clock import COMPILE
 from _flatout_agent.drive import Driver, Parent, TrialCourse, told
 from _flatout_agent.feeding import Feed
 from _flatout_agent.observe.lag import Lag
 from _flatout_agent.parts import parts_of
+from _flatout_agent.phase_totals import COMPILE
 from _flatout_agent.profile import look
 from _flatout_agent.replay import DEVICE, HOST, Replay
 from _flatout_agent.step_times import FirstSteps, StepTimes

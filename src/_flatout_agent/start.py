@@ -195,7 +195,7 @@ class Agent:
             return
         try:
             self._introduce()
-            look = self.tape.look.told(self.clock.samples) if self.tape.look else {}
+            look = self.tape.look.told(self.clock.samples + self.clock.samples_before) if self.tape.look else {}
             self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock), **look)
         except OSError as error:
             self.tape.stop()  # a full disk: stop writing and measuring, training goes on
@@ -243,9 +243,10 @@ class Agent:
 
 def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     """Put every observer on; `patches.take_off()` takes them off again. Gives those that are on the tensor class."""
-    from _flatout_agent.observe import compiling, loader, saving, steps, transfers
+    from _flatout_agent.observe import compiling, evaluating, loader, saving, steps, transfers
     from _flatout_agent.observe.closely import CloseLook
     from _flatout_agent.observe.glances import Glances
+    from _flatout_agent.observe.inputs import Inputs
     from _flatout_agent.observe.resting import Resting
 
     tape.look = CloseLook(torch)
@@ -253,6 +254,8 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
 
     loader.watch(torch, tape, patches)
     saving.watch(torch, tape, patches)
+    evaluating.watch(torch, tape, patches)
+    patches.on_take_off(Inputs(torch, tape).take_off)
     tape.glances = Glances(torch, tape, steps.watch(torch, tape, patches), torch.utils.data.dataloader._BaseDataLoaderIter)
     patches.on_take_off(tape.no_more_glances)
     on_tensors = Patches()
@@ -271,7 +274,7 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
 def totals_of(clock: StepClock) -> dict[str, Any]:
     return {
         "steps": clock.steps,
-        "samples": clock.samples,
+        "samples": clock.samples + clock.samples_before,
         "batches": clock.batches,
         "unsized_batches": clock.unsized_batches,
         "validation_batches": clock.validation_batches,
@@ -279,6 +282,7 @@ def totals_of(clock: StepClock) -> dict[str, Any]:
         "backwards": clock.backwards,
         "phases": clock.totals,
         "turns": clock.turns,
+        "evaluations": clock.evaluations,
         "script_outside": clock.script_outside,
         "put_on": clock.put_on,
         "copy_sampled": [clock.copy_device_ns, clock.copy_host_ns],

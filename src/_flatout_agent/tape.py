@@ -32,6 +32,8 @@ class Tape:
         self.feed: Callable[[Any, Any], Any] | None = None  # stands between the script and its loader, if anything does
         self.epochs: Callable[[Any, Any], Any] | None = None
         self.glances: Any = None  # a Glances, which lifts hooks while `glancing`
+        self.met: Callable[[], None] | None = None  # an optimizer that had not stepped before
+        self.inputs: Any = None  # an Inputs, until it knows how many samples a step takes
         self.moved: Callable[[], None] | None = None  # to another thread: what began there before was not listened to
         self.look_for_device: Callable[[], None] = lambda: None  # where the script may have begun to use one
         self.whole_only = False  # somebody wants to see every step whole
@@ -76,6 +78,8 @@ class Tape:
         self.look_for_device()
         if self.look is not None:
             self.look.stepped(optimizer)
+        if self.met is not None:
+            self.met()
         if self.driver is not None:
             self.driver.met(optimizer)
 
@@ -97,6 +101,8 @@ class Tape:
     def tick(self, now: int) -> None:
         """An optimizer has stepped."""
         self.ticks = ticks = self.ticks + 1
+        if self.inputs is not None:
+            self.inputs.stepped(self.unstepped)
         self.unstepped = 0
         self.sampling = not ticks & (EARLY if ticks < EARLY_TICKS else LATE)
         if self.glancing:

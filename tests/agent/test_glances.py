@@ -9,10 +9,11 @@ torch = pytest.importorskip("torch")
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
-from _flatout_agent.clock import BACKWARD, CHECKPOINT, COPY, FORWARD, INPUT, OPTIMIZER, SCRIPT, VALIDATION, StepClock
+from _flatout_agent.clock import StepClock
 from _flatout_agent.observe import compiling, rows
 from _flatout_agent.observe.steps import Steps
 from _flatout_agent.patch import Patches
+from _flatout_agent.phase_totals import BACKWARD, CHECKPOINT, COPY, FORWARD, INPUT, OPTIMIZER, SCRIPT, VALIDATION
 from _flatout_agent.start import install
 from _flatout_agent.tape import Tape
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from _flatout_agent.clock import COPY, FORWARD, StepClock
+from _flatout_agent.clock import StepClock
 from _flatout_agent.observe.resting import FEWEST_STEPS, FIRST_LOOK, REST, Resting
 from _flatout_agent.patch import Patches
+from _flatout_agent.phase_totals import COPY, FORWARD
 
 SECOND = 10**9
 

@@ -111,7 +111,7 @@ for (x,) in DataLoader(TensorDataset(torch.randn(40, 8)), batch_size=4):
         pytest.param(
             "for _ in range(7):\n    net(torch.randn(4, 8)).sum().backward(); opt.step()",
             7,
-            "no-loader",
+            "samples-by-inputs",
             marks=pytest.mark.thorough,
         ),
         (

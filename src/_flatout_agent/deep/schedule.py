@@ -12,13 +12,13 @@ from time import perf_counter_ns
 from typing import Any, Callable
 from weakref import ref
 
-from _flatout_agent.clock import CHECKPOINT
 from _flatout_agent.deep.fetching import FetchLook, watch_workers
 from _flatout_agent.deep.flops import FlopLook
 from _flatout_agent.deep.kernels import ProfileLook
 from _flatout_agent.deep.syncs import SyncLook
 from _flatout_agent.guard import fault
 from _flatout_agent.patch import Patches, dress
+from _flatout_agent.phase_totals import CHECKPOINT
 from _flatout_agent.tape import Tape
 
 OLDEST_TORCH = (2, 4)

@@ -16,11 +16,11 @@ from time import perf_counter_ns
 from typing import Any
 
 from _flatout_agent.batch import size_of
-from _flatout_agent.clock import DIVIDED
 from _flatout_agent.guard import fault
 from _flatout_agent.observe.rows import Batches, Ends, equal_sizes
 from _flatout_agent.observe.steps import Steps
 from _flatout_agent.patch import dress, leave_us_out
+from _flatout_agent.phase_totals import DIVIDED
 from _flatout_agent.tape import Tape
 
 LOOK = 1_000_000_000  # of steps seen whole before

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from _flatout_agent.clock import COPY, DEVICE_WAIT, StepClock
+from _flatout_agent.clock import StepClock
 from _flatout_agent.patch import Patches
+from _flatout_agent.phase_totals import COPY, DEVICE_WAIT
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
 
 NEXT_TO_NOTHING = 0.01  # of the time in the loop

@@ -263,7 +263,9 @@ def _notes(lead: ProcessStory, stories: list[ProcessStory]) -> list[Note]:
         notes.append(Note(code="no-steps"))
     if lead.clocked_by_backward:
         notes.append(Note(code="clocked-by-backward"))
-    if lead.steps and not lead.batches:
+    if lead.steps and lead.samples and not lead.batches:
+        notes.append(Note(code="samples-by-inputs"))
+    elif lead.steps and not lead.batches:
         notes.append(Note(code="batches-in-another-thread" if lead.foreign_batches else "no-loader"))
     elif lead.unsized_batches:
         notes.append(Note(code="unsized-batches", params={"count": lead.unsized_batches}))

@@ -1,0 +1,154 @@
+"""Samples, tokens and evaluation of loops without a DataLoader, by a real torch with the observers on."""
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn
+
+from _flatout_agent.clock import StepClock
+from _flatout_agent.patch import Patches
+from _flatout_agent.phase_totals import FORWARD, VALIDATION
+from _flatout_agent.start import install
+from _flatout_agent.tape import Tape
+
+
+@pytest.fixture
+def tape():
+    patches, tape = Patches(), Tape(StepClock(time.perf_counter_ns()), lambda now: None)
+    install(torch, tape, patches)
+    yield tape
+    patches.take_off()
+
+
+def counted(tape):
+    tape.tell()
+    clock = tape.clock
+    return clock.steps, clock.samples + clock.samples_before
+
+
+def hooks():
+    from torch.nn.modules import module
+
+    return len(module._global_forward_hooks) + len(module._global_forward_pre_hooks)
+
+
+class Language(nn.Module):
+    """Gives a tuple, as nanoGPT does."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+
+    def forward(self, tokens, targets=None):
+        logits = self.head(self.embedding(tokens))
+        return logits, nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+
+def test_accumulated_tokens(tape):
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(10):
+        for _ in range(3):
+            model(torch.randint(0, 11, (4, 6)))[1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert counted(tape) == (10, 120)
+    assert tape.look.told(120)["tokens"] == 720
+    assert not hooks()
+
+
+def test_a_model_that_is_called_by_names(tape):
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(8):
+        model(tokens=torch.randint(0, 11, (5, 6)))[1].backward()
+        optimizer.step()
+    assert counted(tape) == (8, 40)
+
+
+@pytest.mark.parametrize(("critic", "rounds"), [(1, 12), (5, 12)])
+def test_several_roots_and_optimizers(critic, rounds, tape):
+    maker, judge = nn.Linear(3, 6), nn.Linear(6, 1)
+    of_maker, of_judge = (torch.optim.SGD(net.parameters(), lr=0.01) for net in (maker, judge))
+    for _ in range(rounds):
+        for _ in range(critic):
+            made = maker(torch.randn(16, 3)).detach()
+            (judge(torch.randn(16, 6)).mean() - judge(made).mean()).backward()
+            of_judge.step()
+        judge(maker(torch.randn(16, 3))).mean().backward()
+        of_maker.step()
+    steps, samples = counted(tape)
+    assert steps == rounds
+    assert samples == rounds * 16 * (critic + 1)  # what the maker makes
+    assert not hooks()
+
+
+def test_steps_of_many_sizes_are_not_guessed(tape):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for size in range(1, 20):
+        model(torch.randn(size, 4)).sum().backward()
+        optimizer.step()
+    assert counted(tape) == (19, 0)
+    assert not hooks()
+
+
+def test_a_loop_with_a_loader_never_has_the_hooks(tape):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    for (x,) in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(60, 4)), 3):
+        seen.append(hooks())
+        model(x).sum().backward()
+        optimizer.step()
+    assert counted(tape) == (20, 60)
+    assert not any(seen)
+    assert tape.inputs is None  # asked no more
+
+
+def test_evaluation_between_steps_is_validation(tape):
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    spent = 0.0
+    for step in range(30):
+        if step % 10 == 5:
+            began = time.perf_counter()
+            model.eval()
+            with torch.no_grad():
+                model(torch.randint(0, 11, (4, 6)))
+            time.sleep(0.03)
+            model.train()
+            spent += time.perf_counter() - began
+        model(torch.randint(0, 11, (4, 6)))[1].backward()
+        optimizer.step()
+    assert counted(tape) == (30, 120)
+    assert tape.clock.evaluations == 3
+    assert tape.clock.totals[VALIDATION] / 1e9 == pytest.approx(spent, abs=0.005)
+
+
+def test_training_in_the_mode_of_evaluation_is_training(tape):
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(6):
+        if step == 2:
+            model.eval()  # for the rest of it
+        time.sleep(0.01)
+        model(torch.randint(0, 11, (4, 6)))[1].backward()
+        optimizer.step()
+    counted(tape)
+    assert tape.clock.totals[VALIDATION] == 0
+    assert tape.clock.totals[FORWARD] > 30e6
+
+
+def test_modes_are_set_as_without_us(tape):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    tape.ticks = 1
+    assert model.eval() is model
+    assert not model[1].training
+    assert model.train() is model
+    assert model[1].training
+    with pytest.raises(ValueError, match="mode"):
+        model.train("yes")
