@@ -76,7 +76,8 @@ class OwnStep(torch.optim.SGD):
     ("optimizer", "status", "code"),
     [
         (lambda p: torch.optim.AdamW(p, fused=True), "already", "script-set-fused"),
-        (lambda p: torch.optim.AdamW(p, foreach=True), "already", "script-set-foreach"),
+        (lambda p: torch.optim.AdamW(p, foreach=True), "refused", "script-set-foreach"),
+        (lambda p: torch.optim.RMSprop(p, foreach=True), "refused", "script-set-foreach"),
         (lambda p: torch.optim.AdamW(p, foreach=False), "refused", "script-chose"),
         (lambda p: OwnStep(p, lr=0.1), "refused", "own-step"),
         (lambda p: torch.optim.LBFGS(p), "refused", "no-fused-kernel"),

@@ -105,6 +105,35 @@ def saved(model):
     return file.getvalue()
 
 
+class Float32Autocast:
+    """A torch whose autocast is on in float32, as CUDA's may be."""
+
+    def __init__(self, dtype):
+        self.bfloat16, self.float16 = torch.bfloat16, torch.float16
+        self.is_autocast_enabled = lambda kind: kind == "cuda"
+        self.get_autocast_dtype = lambda kind: dtype
+
+
+@pytest.mark.parametrize(("dtype", "low"), [(torch.float32, False), (torch.bfloat16, True), (torch.float16, True)])
+def test_autocast_is_told_by_its_dtype(dtype, low):
+    from _flatout_agent.apply.roots import autocast_is_on
+
+    assert autocast_is_on(Float32Autocast(dtype)) is low
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_of_one_channel_lie_with_their_channels_last(channels):
+    layers = [nn.Conv2d(channels, 8, 3), nn.Conv2d(8, 8, 3)]
+    training = Training(lambda: nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 5)))
+    batch = torch.randn(4, channels, 10, 12)
+    plain = training.model(batch)
+    with staged(training) as stage:
+        stage.board.set({"channels_last": "on"})
+        torch.testing.assert_close(training.model(batch), plain)
+        proof = stage.board.proofs()["channels_last"]
+    assert (proof.status, proof.details["activation"]) == ("applied", "channels_last")
+
+
 def test_the_scripts_own_autocast_is_respected():
     training = Training()
     with staged(training) as stage:

@@ -11,6 +11,7 @@ from flatout.base import records
 from flatout.doctor import after_run, page, registry
 from flatout.doctor.model import Finding, Severity
 from flatout.knobs import catalogue
+from flatout.knobs.model import Came, KnobUse
 from flatout.machine.run_look import (
     BlockingRead,
     CoreUse,
@@ -149,3 +150,36 @@ def test_findings_are_ordered_by_what_they_cost():
     device = looks(0.4, 0.4, copies=UNPINNED, reads=[BlockingRead(site="a.py:1", what="cpu", total_s=1.0, count=1)])
     summary = finished(device, {"input": 3.0, "copy": 5.0, "device_wait": 1.0, "forward": 1.0}, loaders=EIGHT_WORKERS)
     assert told(summary) == ["pageable-batches", "dataloader-bottleneck", "hidden-synchronisation"]
+
+
+def used(name, value, came=Came.APPLIED):
+    return KnobUse(name=name, value=value, source="flag", came=came)
+
+
+@pytest.mark.parametrize(
+    ("cause", "knob"),
+    [
+        ("full-precision", used("precision", "bf16")),
+        ("tf32-off", used("tf32", "on")),
+        ("tf32-off", used("precision", "bf16", Came.UNPROVED)),
+        ("pageable-batches", used("pin_memory", "on")),
+    ],
+)
+def test_what_is_on_is_not_advised(cause, knob):
+    assert cause not in told(records.replace(PLANTED[cause], knobs=[knob]))
+    taken_back = records.replace(knob, came=Came.TAKEN_BACK)
+    assert told(records.replace(PLANTED[cause], knobs=[taken_back]))[0] == cause
+
+
+def test_a_loader_is_told_of_as_it_was_served():
+    finding = after_run.findings(records.replace(PLANTED["dataloader-bottleneck"], knobs=[used("workers", "2")]))[0]
+    assert (finding.code, finding.evidence["workers"]) == ("AP504", 2)
+    assert "workers" not in finding.knobs
+    assert finding.fix[0].text == "cores"
+
+
+def test_a_loop_that_is_compiled_by_us_is_told_what_is_left():
+    on = [used("compile", "reduce-overhead"), used("fused_optimizer", "on")]
+    finding = after_run.findings(records.replace(PLANTED["tiny-kernels"], knobs=on))[0]
+    assert [fix.text for fix in finding.fix] == ["batch"]
+    assert finding.knobs == ["batch_size"]

@@ -63,8 +63,6 @@ def texts(node):
         return [node.value]
     if isinstance(node, ast.IfExp):
         return [*texts(node.body), *texts(node.orelse)]
-    if isinstance(node, ast.JoinedStr):
-        return ["script-set-fused", "script-set-foreach"]  # the only one that is put together
     return []
 
 

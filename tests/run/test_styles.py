@@ -56,7 +56,7 @@ CASES = {
     "several-calls-in-data-parallel": Style("several_calls.py", 8, 48),
     "l-bfgs": Style("lbfgs.py", 4, 40),
     "sgd-by-hand": Style("by_hand.py", 12, 48, ("clocked-by-backward",)),
-    "memmap": Style("memmap.py", 12, None, ("no-loader",)),
+    "memmap": Style("memmap.py", 12, 96, ("samples-by-inputs",)),
     "iterable": Style("iterable.py", 23, 88),
     "samplers-and-collate": Style("samplers.py", 12, 50),
     "loader-subclasses": Style("loader_subclass.py", 40, 172),

@@ -35,7 +35,9 @@ class LayoutLayer(Layer):
         last, plain = torch.channels_last, torch.contiguous_format
 
         def turned(tensor: Any) -> Any:
-            return tensor.contiguous(memory_format=last) if tensor.dim() == 4 else tensor
+            if tensor.dim() != 4:
+                return tensor
+            return as_channels_last(tensor) if tensor.shape[1] == 1 else tensor.contiguous(memory_format=last)
 
         def straight(tensor: Any) -> Any:
             return tensor.contiguous(memory_format=plain) if tensor.dim() == 4 else tensor
@@ -187,9 +189,19 @@ def like(torch: Any, tensor: Any, strides: tuple[int, ...]) -> Any:
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
+def as_channels_last(tensor: Any) -> Any:
+    """One channel lies the same in both formats: by its strides alone a convolution takes it for the plain one."""
+    plain = tensor.contiguous()
+    _, _, height, width = plain.shape
+    return plain.as_strided(plain.shape, (height * width, 1, width, 1))
+
+
 def _first_convolution(torch: Any, root: Any) -> Any:
+    """The first whose weights can tell the formats apart, if there is one: of one input channel both are the same."""
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    return next((module for module in root.modules() if isinstance(module, kinds)), None)
+    found = [module for module in root.modules() if isinstance(module, kinds)]
+    telling = (module for module in found if module.weight.dim() == 4 and _tells(module.weight))
+    return next(telling, found[0] if found else None)
 
 
 def _tells(parameter: Any) -> bool:

@@ -161,7 +161,9 @@ def _choice(torch: Any, optimizer: Any) -> tuple[Outcome, str | None]:
     groups = optimizer.param_groups
     for flag in ("fused", "foreach"):
         if any(group.get(flag) for group in groups):
-            return already(f"script-set-{flag}", optimizer=name), None
+            if flag == "fused":
+                return already("script-set-fused", optimizer=name), None
+            return refused("script-set-foreach", optimizer=name), None  # a few kernels are not one
         if any(group.get(flag) is not None for group in groups):
             return refused("script-chose", optimizer=name, flag=flag, value=groups[0].get(flag)), None
     if not type(optimizer).step.__module__.startswith("torch.optim"):

@@ -12,7 +12,7 @@ from _flatout_agent.apply.dressing import Layer, Outfit, Run
 from _flatout_agent.apply.loss_scale import LossScale
 from _flatout_agent.apply.model import Knob, Outcome, Scene, already, applied, refused
 from _flatout_agent.apply.outputs import changed_tensors
-from _flatout_agent.apply.roots import is_autocast_enabled
+from _flatout_agent.apply.roots import casts_low
 from _flatout_agent.apply.witness import Witness
 
 SPELLINGS = {True: "auto", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
@@ -46,7 +46,7 @@ class AutocastLayer(Layer):
             return tensor
 
         def run(module: Any, args: Any, kwargs: Any) -> Any:
-            if is_autocast_enabled(torch, device_type):
+            if casts_low(torch, device_type):
                 self.script_casts += 1
                 return inner(module, args, kwargs)
             self.calls += 1

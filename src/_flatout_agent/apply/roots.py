@@ -122,7 +122,19 @@ def unwrapped(module: Any) -> Any:
 
 
 def autocast_is_on(torch: Any) -> bool:
-    return any(is_autocast_enabled(torch, kind) for kind in ("cuda", "cpu"))
+    return any(casts_low(torch, kind) for kind in ("cuda", "cpu"))
+
+
+def casts_low(torch: Any, kind: str) -> bool:
+    """Autocast that computes in 16 bits: on CUDA a script may enter it with float32, where a flag of its own says so."""
+    return is_autocast_enabled(torch, kind) and autocast_dtype(torch, kind) in (torch.bfloat16, torch.float16)
+
+
+def autocast_dtype(torch: Any, kind: str) -> Any:
+    try:
+        return torch.get_autocast_dtype(kind)
+    except AttributeError:  # before torch 2.4
+        return torch.get_autocast_gpu_dtype() if kind == "cuda" else torch.get_autocast_cpu_dtype()
 
 
 def is_autocast_enabled(torch: Any, kind: str) -> bool:

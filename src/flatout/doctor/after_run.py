@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from _flatout_agent.wire import TRAINING_PHASES
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.doctor import registry, verdict
 from flatout.doctor.model import Finding, Severity
+from flatout.knobs.model import Came
 from flatout.machine.model import Application, Driver, Facts, Symptom
-from flatout.machine.run_look import OutOfMemory, RunLook
+from flatout.machine.run_look import LoaderUse, OutOfMemory, RunLook
 from flatout.measure.model import Summary
 
 # Rules that judge what a run has measured; the others judge a machine, and `flatout doctor` asks it anew.
@@ -19,6 +20,8 @@ TIMED = ("AP504", "AP510", "AP512", "AP514", "AP517", "AP518", "AP521", "AP522",
 
 # What is wrong with a script comes before what is slow in it.
 DEFECTS = ("AP512",)
+
+ON = (Came.APPLIED, Came.UNPROVED, Came.ALREADY)
 
 # Below it a run is mostly its own warm-up, and shares mean nothing.
 FEWEST_STEPS = 20
@@ -35,6 +38,9 @@ def findings(summary: Summary) -> list[Finding]:
     rules = registry.all_rules()
     found = [rule.check(facts) for rule in rules if rule.code in codes]
     kept = verdict.without_consequences([finding for finding in found if finding is not None], rules)
+    on = facts.application.run.knobs
+    for finding in kept:
+        finding.knobs = [name for name in finding.knobs if name not in on]
     return sorted(kept, key=_rank)
 
 
@@ -70,6 +76,7 @@ def _shares(summary: Summary) -> dict[str, float]:
 
 def _look(summary: Summary) -> RunLook:
     spent = summary.training_s
+    knobs = {use.name: use.value for use in summary.knobs if use.came in ON}
     return RunLook(
         steps=summary.steps,
         wall_s=summary.wall_s,
@@ -77,13 +84,25 @@ def _look(summary: Summary) -> RunLook:
         shares=_shares(summary),
         bound_by=summary.bound_by,
         script=next((word for word in summary.command[1:] if word.endswith(".py")), Missing("not-reported")),
-        loaders=summary.loaders,
+        loaders=[_as_served(use, knobs) for use in summary.loaders],
+        knobs=knobs,
         device=summary.device,
         losses=summary.losses,
         gpus=summary.gpus,
         host=summary.host,
         out_of_memory=summary.out_of_memory,
         device_mix=summary.device_mix,
+    )
+
+
+def _as_served(use: LoaderUse, knobs: dict[str, str]) -> LoaderUse:
+    """With the settings that flatout served its batches with, rather than those that the script wrote."""
+    workers = knobs.get("workers", "")
+    return replace(
+        use,
+        workers=int(workers) if workers.isdigit() else use.workers,
+        pin_memory=use.pin_memory or "pin_memory" in knobs,
+        persistent_workers=use.persistent_workers or "persistent_workers" in knobs,
     )
 
 

@@ -215,6 +215,7 @@ class RunLook(Struct, kw_only=True, omit_defaults=True):
     host: HostStrain = field(default_factory=HostStrain)
     out_of_memory: OutOfMemory | None = None
     device_mix: DeviceMix | None = None
+    knobs: dict[str, str] = field(default_factory=dict)  # settings that flatout put on, or the script has by itself
 
     @property
     def step_s(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from _flatout_agent.wire import FIRST_PHASES, PHASES, TRAINING_PHASES, WARM_STEPS
-from flatout.base.records import Missing, Struct, field
+from flatout.base.records import Missing, Struct, field, replace
 from flatout.machine.deep_look import DeepLook
 from flatout.machine.run_look import DeviceLook, DeviceMix, LoaderUse, Losses, OutOfMemory
 from flatout.measure import bound, readings
@@ -102,7 +102,7 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         notes=_notes(lead, stories),
         bottleneck=bound.judge(lead.steady, lead.device, lead.steps),
         tokens_per_s=sum(tokens) if tokens else Missing("not-reported"),
-        device=lead.device,
+        device=_with_siblings(lead.device, trained),
         losses=lead.losses,
         # Any process may have stopped the run: the rank that ran out of memory is not always the one that leads.
         out_of_memory=next((story.out_of_memory for story in stories if story.out_of_memory), None),
@@ -114,6 +114,14 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         turns=lead.turns,
         batches=lead.batches,
     )
+
+
+def _with_siblings(device: DeviceLook, trained: list[ProcessStory]) -> DeviceLook:
+    """Cores that the script's other training processes keep busy are the script's own, too."""
+    cores = [story.device.cores for story in trained if story.device.cores is not None]
+    if device.cores is None or len(cores) < 2:
+        return device
+    return replace(device, cores=replace(device.cores, own_s=sum(one.own_s for one in cores)))
 
 
 def read_story(lines: list[Line]) -> ProcessStory | None:

@@ -21,7 +21,7 @@ def _measured(facts: Facts) -> Finding | None:
     regime = run.device.regime
     if regime is None or run.bound_by not in ("compute", "memory"):
         return None
-    if regime.autocast is not False or known(regime.dtype) != "float32":
+    if "precision" in run.knobs or regime.autocast is not False or known(regime.dtype) != "float32":
         return None
     number = known(regime.capability) or capability(facts)
     if number is None or not at_least(number, TENSOR_CORES_SINCE) or not tensor_cores(facts):

@@ -17,7 +17,7 @@ def check(facts: Facts) -> Finding | None:
 def _measured(facts: Facts) -> Finding | None:
     run = facts.application.run
     copies, share = run.device.copies, run.shares.get("copy", 0.0)
-    if copies is None or share < COPY_SHARE or copies.unpinned <= copies.pinned:
+    if "pin_memory" in run.knobs or copies is None or share < COPY_SHARE or copies.unpinned <= copies.pinned:
         return None
     if saturated(facts) or facts.system.wsl is True:
         return None

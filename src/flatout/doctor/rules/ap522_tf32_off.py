@@ -13,7 +13,7 @@ TF32_SINCE = "8.0"
 def check(facts: Facts) -> Finding | None:
     run = facts.application.run
     regime = run.device.regime
-    if regime is None or run.bound_by != "compute" or regime.tf32 is not False:
+    if regime is None or run.bound_by != "compute" or regime.tf32 is not False or {"tf32", "precision"} & run.knobs.keys():
         return None
     # Inside autocast the matrix products are 16 bits wide, and TF32 has nothing left to do.
     if regime.autocast is True or known(regime.dtype) != "float32":

@@ -6,6 +6,7 @@ from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.seen import any_nvidia_gpu, known, starved_share
 from flatout.machine.model import Facts
 
+WITH_GRAPHS = ("graphs", "reduce-overhead", "max-autotune")
 HOST_PHASES = ("forward", "backward", "optimizer", "script")
 
 
@@ -15,11 +16,12 @@ def check(facts: Facts) -> Finding | None:
     if run.bound_by != "launch" or starved is None:
         return None
     kernels, step = known(run.device.kernels_per_step), run.step_s
-    compiled = regime is not None and regime.compiled is True
+    compiled = "compile" in run.knobs or (regime is not None and regime.compiled is True)
+    recorded = run.knobs.get("compile") in WITH_GRAPHS
     return RULE.found(
         *([] if compiled else [Fix(text="compile")]),
-        Fix(text="graphs"),
-        Fix(text="fused"),
+        *([] if recorded else [Fix(text="graphs")]),
+        *([] if "fused_optimizer" in run.knobs else [Fix(text="fused")]),
         Fix(text="batch"),
         severity=Severity.SLOW,
         gpu=any_nvidia_gpu(facts) or "GPU",
