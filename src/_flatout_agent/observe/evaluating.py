@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from _flatout_agent.guard import fault
-from _flatout_agent.patch import Patches, dress
+from _flatout_agent.patch import Patches, dress, leave_us_out
 from _flatout_agent.tape import Tape
 
 
@@ -24,22 +24,29 @@ def _noted_mode(original: Any, tape: Tape) -> Any:
     clock = tape.clock
     under_way = False
 
-    def train(self: Any, mode: bool = True) -> Any:
-        nonlocal under_way
-        if under_way or not tape.ticks or get_ident() != tape.owner:
-            return original(self, mode)
-        under_way = True
+    def tell(module: Any, before: Any, began: int) -> None:
         try:
-            began, before = perf_counter_ns(), getattr(self, "training", None)
-            returned = original(self, mode)
-        finally:
-            under_way = False
-        try:
-            if before is not mode and may_train(self):
+            if before is not None and before is not module.training and may_train(module):
                 tape.something_new(began)
-                tape.note((clock.evaluation_ended if mode else clock.evaluation_began, began))
+                tape.note((clock.evaluation_ended if module.training else clock.evaluation_began, began))
         except Exception as error:
             fault("evaluating", error)
+
+    def train(*args: Any, **kwargs: Any) -> Any:
+        nonlocal under_way
+        outermost = tape.ticks and not under_way and get_ident() == tape.owner
+        began, before = perf_counter_ns(), getattr(args[0], "training", None) if outermost and args else None
+        under_way = under_way or bool(outermost)
+        try:
+            returned = original(*args, **kwargs)
+        except BaseException as error:
+            leave_us_out(error)
+            raise
+        finally:
+            if outermost:
+                under_way = False
+        if outermost:
+            tell(args[0], before, began)
         return returned
 
     return dress(train, original)
