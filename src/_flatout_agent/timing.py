@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Optional
 
-from _flatout_agent.phase_totals import TURN
 from _flatout_agent.drive import Driver
 from _flatout_agent.observe.other_load import OtherLoad
+from _flatout_agent.phase_totals import TURN
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
 
 _STEADY = [PHASES.index(name) for name in TRAINING_PHASES]
