@@ -320,6 +320,10 @@ def begin() -> None:
     if job is None:
         return
     agent = Agent(job)
+    if job.get("write_guard"):
+        from _flatout_agent.protection import write_guard
+
+        write_guard.put_on(job["write_guard"])
     if job.get("veto"):
         from _flatout_agent import veto
 

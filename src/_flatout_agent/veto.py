@@ -1,4 +1,4 @@
-"""Where no overlay can be had: a trial must not destroy what was there before it.
+"""Windows: a trial must not destroy what was there before it (elsewhere `protection` leads what it writes aside).
 
 Python's own calls are seen by an audit hook and refused, `torch.save` writes beside what is there. Libraries that open files
 by themselves are not seen: the front looks at the files after each child. What did not exist before is the trial's own.
@@ -14,11 +14,10 @@ import tempfile
 import threading
 from typing import Any, Callable
 
-from _flatout_agent.wire import GAVE_UP, REFUSED
+from _flatout_agent.wire import GAVE_UP, REFUSED, REFUSED_WORDS
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 DESTROYERS = frozenset(["rm", "mv", "cp", "dd", "rmdir", "unlink", "shred", "truncate", "rsync", "tee"])
-WORDS = "flatout: a trial must not change this"
 
 
 class Veto:
@@ -120,7 +119,7 @@ class Veto:
 
     def _refuse(self, what: str) -> None:
         _append(self._refused_path, what)
-        raise PermissionError(errno.EPERM, WORDS, what)
+        raise PermissionError(errno.EPERM, REFUSED_WORDS, what)
 
     def _mine(self, name: str) -> None:
         if not name.startswith(self._free) and name not in self._created:

@@ -60,7 +60,11 @@ WARM_STEPS = 3
 GAVE_UP = 96  # exit status of a trial whose agent cannot go on: nobody would get an answer from it
 
 READY = "ready.json"  # written by a trial's child once its parts are known
-REFUSED = "refused.txt"  # what a trial was kept from changing, where no overlay holds it
+REFUSED = "refused.txt"  # what a trial was kept from changing, where no overlay holds it; each ends with a zero byte
+REFUSED_HOSTS = "refused-hosts.txt"  # what it was kept from reaching
+REFUSED_WORDS = "flatout: a trial must not change this"  # what such an error says …
+NO_NETWORK = "flatout: a trial has no network"  # … and this one
+HOSTS = "hosts.txt"  # what it reached, where it may
 LOSSES = "losses.json"  # written by a child that was to train for a loss curve
 AUTO_OWNER = "auto-owner"  # made by the one process of a run that tunes itself
 WENT_ON = "went-on.json"  # written by a trial's child before an epoch gets longer than the script expects
@@ -87,7 +91,8 @@ def read_job(environ: Any) -> dict[str, Any] | None:
 
 def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, **more: Any) -> dict[str, Any]:
     """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check` and `profile_made_for` (what a profile's
-    batches were like), `segments` for trials (`endless`: epochs do not end), `parity`, `auto`,
+    batches were like), `write_guard` (`folder`, `free`: folders to write to, `network`: allowed, `starts_all`: other programs
+    are held by the system itself), `segments` for trials (`endless`: epochs do not end), `parity`, `auto`,
     `plain` (what a step and a turn of the plain script took when the profile was made),
     `until` (`cut_s`, `stop_s`) for a run that is measured and need not come to its end.
     """

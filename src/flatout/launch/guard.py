@@ -1,80 +1,155 @@
-"""The guard: where neither overlays nor Landlock can be had, the agent refuses to destroy what exists (`veto.py`).
+"""The guard: what a trial's Python writes is led into the trial's own folder; what cannot be led there is refused.
 
-It sees what Python itself calls. After each child the files are looked at.
+It sees what Python itself calls. After each child the files are looked at: libraries and other programs may write past it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from _flatout_agent.wire import REFUSED
+from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED, REFUSED_HOSTS, REFUSED_WORDS
 from flatout.launch import folder
-from flatout.launch.scratch import Scratch
+from flatout.launch.compiled import caches
+from flatout.launch.last_watch import remove
+from flatout.launch.scratch import LONGEST_TEMPORARY, SHARED_MEMORY, Scratch
 
 UNWATCHED = (folder.HOME, "__pycache__", ".git")
+DORMANT_S = 600.0
 MOST_FILES = 50_000  # beyond, looking would take longer than trying
+RESERVE = 1 << 30  # bytes that stay free on the disk; half of what is free where that is less
 
-State = tuple[int, int, int]  # of a file: size, time of the last change, inode
+# Of a file: size, inode, rights, owner, group, time of the last change of its content, and of anything about it.
+State = tuple[int, ...]
 
 
 class Guard:
-    """A `Protection`. Its folder is shared by all children of a search."""
+    """A `Protection`. Nothing of the user's is written to: neither what exists nor what is new."""
 
     kind = "guard"
-    ready = True
+    starts_all = False  # other programs are not held
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = list(folders)
-        self._before: dict[str, State | None] = {}
-        self._scratch: Scratch | None = None
-        self.gaps: tuple[str, ...] = ()
+    def __init__(self, folders: Iterable[Path], environ: Mapping[str, str], network: bool = False) -> None:
+        self.ready = True
+        self._caches: dict[str, str] = {}
+        self.network = network
+        self._user_environ = environ
+        self._reserve = 0
+        self.folders = list(folders)
         self.above: list[Path] = []
         self.environ: dict[str, str] = {}
-        self.job: dict[str, Any] = {}
         self.shared_place: str | None = None
+        self.hosts: list[str] = []  # addresses that trials before the last one opened
+        self._shared: list[Path] = []
+        self._before: dict[str, State | None] = {}
+        self._scratch: Scratch | None = None
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Codes of what is not held."""
+        network = () if self.network else ("guard-network",)
+        return ("guard-libraries", "guard-programs", *network, *(("guard-new-files",) if sys.platform == "win32" else ()))
 
     def __enter__(self) -> Guard:
-        self._scratch = Scratch()
+        self._scratch = _short_scratch()
         self.above = [self._scratch.path]
-        self.job = {"veto": str(self._scratch.path)}
-        self._before = dict(_files(self._folders))
+        temporary = str(self._scratch.path / "t")
+        self._caches = caches(self._user_environ)
+        self.environ = {"TMPDIR": temporary, "TEMP": temporary, "TMP": temporary, **self._caches}
+        self._begin_anew()
+        self._before = {**dict(_files(self.folders)), **_dormant(Path(SHARED_MEMORY))}
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._scratch is not None:
             self._scratch.remove()
 
+    @property
+    def free(self) -> list[Path]:
+        """What the trial may write to as it is: folders of ours, and what compilers keep for the next time."""
+        return [*self.above, *self._shared, *map(Path, self._caches.values())]
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Fields of the agent's job."""
+        if sys.platform == "win32":
+            return {"veto": str(self._own)}
+        wanted = {
+            "folder": str(self._own),
+            "free": [os.path.realpath(place) for place in self.free],
+            "network": self.network,
+            "starts_all": self.starts_all,
+        }
+        return {"write_guard": wanted}
+
     def share(self, folder: Path) -> None:
-        """What lies in the temporary folder is free."""
+        self._shared.append(folder)
 
     def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command, with what an earlier one wrote gone."""
+        self.hosts += [host for host in self._told(HOSTS) if host not in self.hosts]
+        self._begin_anew()
         return list(command)
 
     def changed(self) -> list[Path]:
-        """A library may write past the agent."""
+        """Past the guard, or Landlock: by a library in C, or by another program."""
         return [Path(path) for path, state in self._before.items() if _state(path) != state]
 
     def refused(self) -> str | None:
-        assert self._scratch is not None
-        try:
-            told = (self._scratch.path / REFUSED).read_bytes().split(b"\0")
-        except OSError:
-            return None
-        return os.fsdecode(told[-2]) if len(told) > 1 else None
+        """What the last trial was kept from changing; the last of it."""
+        told = self._told(REFUSED)
+        return told[-1] if told else None
 
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
+        """What ended a trial, if not the script's own fault. It may go on after a refusal, and fail by itself."""
+        files, hosts = self._told(REFUSED), self._told(REFUSED_HOSTS)
+        if files and REFUSED_WORDS in said:
+            return "refused", {"path": files[-1]}
+        if hosts and NO_NETWORK in said:
+            return "no-network", {"host": hosts[-1]}
         return None
 
     def overfull(self) -> Path | None:
-        return None
+        """What is opened for writing is copied first."""
+        if shutil.disk_usage(self._own).free > self._reserve:
+            return None
+        top = self._own / "files"
+        sizes = {path: path.lstat().st_size for path in top.rglob("*") if path.is_file() and not path.is_symlink()}
+        return Path("/") / max(sizes, key=sizes.__getitem__).relative_to(top) if sizes else None
+
+    @property
+    def _own(self) -> Path:
+        return self.above[0] / "trial"
+
+    def _begin_anew(self) -> None:
+        for place in (self._own, Path(self.environ["TMPDIR"])):
+            remove(str(place))
+            place.mkdir(mode=0o700, exist_ok=True)
+        self._reserve = min(RESERVE, shutil.disk_usage(self._own).free // 2)
+
+    def _told(self, name: str) -> list[str]:
+        try:
+            told = (self._own / name).read_bytes()
+        except OSError:
+            return []
+        return list(dict.fromkeys(os.fsdecode(one) for one in told.split(b"\0") if one))
 
 
 def can_be_guarded(line: Sequence[str]) -> bool:
     """Only Python can be: not a shell script, nor a launcher that is none, nor an interpreter that is told to be deaf."""
     return os.path.basename(line[0]).startswith("python") and not any(word in ("-I", "-E") for word in line[1:3])
+
+
+def _short_scratch() -> Scratch:
+    """The names of sockets in the trial's temporary folder may have 108 characters."""
+    usual = tempfile.gettempdir()
+    return Scratch("/tmp" if len(usual) > LONGEST_TEMPORARY // 2 and os.access("/tmp", os.W_OK) else None)
 
 
 def _files(folders: Iterable[Path]) -> Iterable[tuple[str, State | None]]:
@@ -90,9 +165,15 @@ def _files(folders: Iterable[Path]) -> Iterable[tuple[str, State | None]]:
                 yield path, _state(path)
 
 
+def _dormant(shared: Path) -> dict[str, State | None]:
+    """Files in shared memory that nobody was at for a while: others come and go with the programs that they belong to."""
+    young = (time.time() - DORMANT_S) * 1e9
+    return {path: state for path, state in _files([shared]) if state is not None and state[-1] < young}
+
+
 def _state(path: str) -> State | None:
     try:
         told = os.lstat(path)
     except OSError:
         return None
-    return told.st_size, told.st_mtime_ns, told.st_ino
+    return told.st_size, told.st_ino, told.st_mode, told.st_uid, told.st_gid, told.st_mtime_ns, told.st_ctime_ns

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 from flatout.base.errors import UsageError
 from flatout.base.records import Struct
 from flatout.launch.guard import Guard, can_be_guarded
+from flatout.launch.landlock import Landlock
 from flatout.launch.overlay import Overlay
 
 VARIABLE = "FLATOUT_TRIALS"  # names the kind that is wanted, instead of the strongest that can be had
@@ -130,7 +131,10 @@ class Unprotected:
 # Tried in this order. None: not for this command, or not on this system.
 KINDS: dict[Kind, Callable[[Trying], Protection | None]] = {
     Kind.OVERLAY: lambda trying: Overlay(trying.line, trying.folders, trying.environ, trying.allow_network),
-    Kind.GUARD: lambda trying: Guard(trying.folders) if can_be_guarded(trying.line) else None,
+    Kind.LANDLOCK: lambda trying: Landlock(trying.folders, trying.environ, trying.allow_network),
+    Kind.GUARD: lambda trying: (
+        Guard(trying.folders, trying.environ, trying.allow_network) if can_be_guarded(trying.line) else None
+    ),
 }
 
 

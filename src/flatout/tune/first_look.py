@@ -27,8 +27,6 @@ def reason(child: TrialChild, ended: str, ready: Mapping[str, Any], held: Protec
     code = child.process.returncode
     if ended == "hang" or code is None:
         return NothingToTry("waits")
-    if code != 0 and (refused := held.refused()) is not None:
-        return NothingToTry("refused", {"path": refused})
     if code != 0 and (limit := held.limit_met(child.said())) is not None:
         return NothingToTry(*limit)
     words = last_words(child.said())

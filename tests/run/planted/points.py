@@ -196,6 +196,7 @@ ELSEWHERE = {
     "foretelling": "trials: called by Driver.stepped, and guards each knob: tests/apply/test_foretelling.py",
     "parity": "trials: called by Driver.stepped",
     "parts": "trials: called by Driver.stepped",
+    "protection": "trials alone, and fails closed: tests/protection",
     "profile": "knobs on a running script: called by Driver.stepped",
     "replay": "trials: called by Driver.stepped",
     "segments": "trials: called by Driver.stepped",

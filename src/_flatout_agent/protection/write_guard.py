@@ -1,0 +1,186 @@
+"""What a trial must not change is refused: the net below the redirected calls, for whatever comes past them.
+
+An audit hook hears what Python calls. Libraries that open files by themselves and other programs are not heard; those
+that are there to move or delete files are not started. Unlike all else of the agent it fails closed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import threading
+from typing import Any, Callable, Mapping
+from urllib.parse import parse_qs
+
+from _flatout_agent.protection import system_calls as system
+from _flatout_agent.protection.network_guard import NetworkGuard
+from _flatout_agent.protection.shadow_files import ShadowFiles
+from _flatout_agent.wire import GAVE_UP, REFUSED, REFUSED_WORDS
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
+DESTROYERS = frozenset(
+    ["rm", "mv", "cp", "dd", "rmdir", "unlink", "shred", "truncate", "rsync", "tee", "install", "ln", "chmod", "chown", "touch"]
+)
+SHARED_MEMORY = "/dev/shm/"
+
+
+class WriteGuard:
+    def __init__(self, files: ShadowFiles, network: NetworkGuard, told: str, starts_all: bool) -> None:
+        """`told`: the file for what was refused. `starts_all`: other programs are held by the system itself."""
+        self._files = files
+        self._told = told
+        self._starts_all = starts_all
+        self._now = threading.local()
+        self._events: dict[str, Callable[..., None]] = {
+            "open": self._open,
+            "os.remove": self._gone,
+            "os.rmdir": self._gone,
+            "os.rename": self._renamed,
+            "os.truncate": self._changed,
+            "os.chmod": self._changed,
+            "os.chown": self._owned,
+            "os.utime": self._timed,
+            "os.setxattr": self._attributed,
+            "os.removexattr": self._attributed,
+            "os.chflags": self._changed,
+            "os.mkdir": self._made,
+            "os.link": self._doubled,
+            "os.symlink": self._linked,
+            "os.chdir": self._moved,
+            "sqlite3.connect": self._database,
+            **network.events,
+            "os.system": self._system,
+            "subprocess.Popen": self._started,
+            "os.posix_spawn": self._started,
+            "os.exec": self._started,
+        }
+
+    def heard(self, event: str, args: Any) -> None:
+        judge = self._events.get(event)
+        if judge is None or getattr(self._now, "judging", False):
+            return
+        self._now.judging = True  # what is done to judge is not judged
+        try:
+            judge(*args)
+        finally:
+            self._now.judging = False
+
+    def opening(self, name: Any, call: Callable[[], Any]) -> Any:
+        """`call` opens `name`, and something else is opened in its place."""
+        before = getattr(self._now, "opening", None)
+        self._now.opening = name
+        try:
+            return call()
+        finally:
+            self._now.opening = before
+
+    def refuse(self, what: str) -> None:
+        system.append(self._told, os.fsencode(what) + b"\0")
+        raise PermissionError(errno.EPERM, REFUSED_WORDS, what)
+
+    # -- what is asked for -----------------------------------------------------------------------------------------
+
+    def _open(self, name: Any, mode: Any, flags: Any) -> None:
+        if not isinstance(flags, int) or not flags & WRITING or isinstance(name, int):
+            return
+        if name is not getattr(self._now, "opening", None):
+            path = self._files.real_path_of(name)
+            if not _is_device(path):
+                self._keep(path)
+
+    def _gone(self, name: Any, dir_fd: Any = -1) -> None:
+        self._keep(self._files.real_path_of(name, dir_fd, follow=False))
+
+    def _renamed(self, source: Any, target: Any, source_fd: Any = -1, target_fd: Any = -1) -> None:
+        self._gone(source, source_fd)
+        self._gone(target, target_fd)
+
+    def _changed(self, name: Any, value: Any = None, dir_fd: Any = -1) -> None:
+        """By a descriptor: also of a file that was opened for reading alone."""
+        if isinstance(name, int):
+            name = system.path_behind(name)
+            if not os.path.isabs(name):  # a pipe, a socket
+                return
+        self._keep(self._files.real_path_of(name, dir_fd))
+
+    def _owned(self, name: Any, user: Any, group: Any, dir_fd: Any = -1) -> None:
+        self._changed(name, None, dir_fd)
+
+    def _timed(self, name: Any, times: Any, ns: Any, dir_fd: Any = -1) -> None:
+        self._changed(name, None, dir_fd)
+
+    def _attributed(self, name: Any, *_: Any) -> None:
+        self._changed(name)
+
+    def _made(self, name: Any, mode: Any = 0, dir_fd: Any = -1) -> None:
+        self._gone(name, dir_fd)
+
+    def _linked(self, source: Any, target: Any, *descriptors: Any) -> None:
+        self._gone(target, descriptors[-1] if descriptors else -1)
+
+    def _doubled(self, source: Any, target: Any, source_fd: Any = -1, target_fd: Any = -1) -> None:
+        self._renamed(source, target, source_fd, target_fd)  # under either name the same file could be written to
+
+    def _moved(self, name: Any) -> None:
+        self._files.working_folder_changes()
+
+    def _database(self, name: Any) -> None:
+        text = os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else ""
+        if text.startswith("file:"):
+            text, _, query = text[5:].partition("?")
+            told = parse_qs(query)
+            if told.get("mode") in (["ro"], ["memory"]) or "immutable" in told:
+                return
+            text = text if not text.startswith("//") else "/" + text[2:].partition("/")[2]
+        if text not in ("", ":memory:"):
+            self._keep(self._files.real_path_of(text))
+
+    def _system(self, command: Any) -> None:
+        self._words(os.fsdecode(command).replace(";", " ").replace("&", " ").replace("|", " ").split())
+
+    def _started(self, executable: Any, args: Any, *_: Any) -> None:
+        words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args or ())
+        self._words([word for one in words for word in os.fsdecode(one).split()])
+
+    # -- the judgement ---------------------------------------------------------------------------------------------
+
+    def _words(self, words: list[str]) -> None:
+        """Other programs are not held: those that are there to move and delete are not started.
+
+        Landlock does hold them, except in shared memory, which workers need.
+        """
+        destroys = any(os.path.basename(word) in DESTROYERS or word.startswith(">") for word in words)
+        if destroys and (not self._starts_all or any(SHARED_MEMORY in word for word in words)):
+            self.refuse(" ".join(words)[:200])
+
+    def _keep(self, path: str) -> None:
+        if not self._files.is_free(path) and not self._files.is_ours(path):
+            self.refuse(path)
+
+
+def _is_device(path: str) -> bool:
+    """A terminal, a GPU, `/dev/null`."""
+    try:
+        return stat.S_ISCHR(system.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def put_on(wanted: Mapping[str, Any]) -> WriteGuard:
+    """`wanted`: the job's `write_guard`. A trial that would not be held back must not run at all."""
+    try:
+        from _flatout_agent.protection import file_arguments, redirected_calls
+
+        folder = wanted["folder"]
+        files = ShadowFiles(folder, [folder, *wanted["free"]])
+        network = NetworkGuard(folder, bool(wanted.get("network")), files.is_free)
+        guard = WriteGuard(files, network, os.path.join(folder, REFUSED), bool(wanted.get("starts_all")))
+        sys.dont_write_bytecode = True
+        redirected_calls.put_on(files, guard)
+        file_arguments.put_on(files, guard)
+        sys.addaudithook(guard.heard)
+        return guard
+    except Exception:
+        os._exit(GAVE_UP)
