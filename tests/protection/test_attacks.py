@@ -32,7 +32,8 @@ OTHER = pytest.mark.parametrize("user", [pytest.param("self", marks=pytest.mark.
 class Ground:
     """A home with a project in it, a data disk, shared memory, a temporary folder: planted for every way of attack."""
 
-    def __init__(self, top, shared):
+    def __init__(self, top, shared, cache):
+        self.cache = cache
         self.project = top / "home" / "project"
         self.tops = [top, shared]
         self.places = {
@@ -61,7 +62,7 @@ class Ground:
         shutil.rmtree(template)
 
     def give_to(self, user):
-        for top in self.tops:
+        for top in (*self.tops, self.cache):
             subprocess.run(["chown", "-R", f"{user}:{user}", str(top)], check=True)
         os.chmod(self.tops[0], 0o755)
 
@@ -73,8 +74,9 @@ class Ground:
 def ground():
     # Neither is where pytest keeps its folders: those of a user are closed to others.
     top, shared = Path(tempfile.mkdtemp(prefix="attacked-")), Path(tempfile.mkdtemp(prefix="attacked-", dir="/dev/shm"))
-    yield Ground(top, shared)
-    for folder in (top, shared):
+    cache = Path(tempfile.mkdtemp(prefix="attacked-"))  # of compilers, which lies in the home folder otherwise
+    yield Ground(top, shared, cache)
+    for folder in (top, shared, cache):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -90,8 +92,14 @@ def attacked(ground, kind, user, about, *who, places=None):
         ground.give_to(NOBODY)
         drop = [*AS_NOBODY, *READING]
     before = ground.snapshots()
-    environ = {name: value for name, value in os.environ.items() if name not in ("LOGNAME", "XDG_CACHE_HOME")}
-    environ.update(HOME=str(ground.places["~"]), USER=user, PYTHONPATH=f"{SOURCE}{os.pathsep}{HERE}", OMP_NUM_THREADS="1")
+    environ = {name: value for name, value in os.environ.items() if name != "LOGNAME"}
+    environ.update(
+        XDG_CACHE_HOME=str(ground.cache),
+        HOME=str(ground.places["~"]),
+        USER=user,
+        PYTHONPATH=f"{SOURCE}{os.pathsep}{HERE}",
+        OMP_NUM_THREADS="1",
+    )
     line = [HERE / "trial_under.py", kind, HERE / "attacks.py", ":".join(places or ground.places), about, *who]
     ended = subprocess.run(
         [*drop, sys.executable, *map(str, line)], cwd=ground.project, env=environ, capture_output=True, text=True, check=False
