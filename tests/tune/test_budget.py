@@ -4,8 +4,11 @@ import io
 
 import pytest
 
+from flatout.base.records import Missing
 from flatout.base.words import Words
+from flatout.cli import tune
 from flatout.cli.tune import PROGRESS_EVERY_S, Screen
+from flatout.machine import host
 from flatout.report.tune import budget as sentence
 from flatout.tune.budget import LEAST_S, MOST_S, USUAL_S, budget
 from flatout.tune.model import Progress
@@ -56,3 +59,18 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal():
         told.append(stream.getvalue().count("about 40 s left"))
     assert told[int(PROGRESS_EVERY_S) - 1] == 0
     assert told[-1] == 3
+
+
+@pytest.mark.parametrize(("busy", "said"), [(1.9, True), (0.1, False), (Missing("not-reported"), False)])
+def test_a_machine_that_others_keep_busy_is_said_at_the_start(busy, said, monkeypatch):
+    """Seen: twelve times "unknown", and nothing of the other training that ran."""
+    monkeypatch.setattr(host, "busy_cores", lambda seconds: busy)
+    monkeypatch.setattr(tune, "_cores", lambda: 2.0)
+    stream = io.StringIO()
+    tune._say_load(Screen(stream, Words("en")))
+    assert ("1.9 of 2 cores" in stream.getvalue()) == said
+
+
+def test_how_many_cores_are_at_work_is_measured():
+    busy = host.busy_cores(0.2)
+    assert 0.0 <= busy <= host.processor().cores

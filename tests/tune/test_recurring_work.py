@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
-from flatout.measure.step_times import set_apart
-from flatout.tune.model import Mode, Segment, Status
+from flatout.measure.step_times import centre, set_apart
+from flatout.tune.answers import result_of
+from flatout.tune.model import Mode, Segment, Status, compared_rates
 from flatout.tune.trials import Trials
 
 EVALUATES = """
@@ -110,3 +111,33 @@ def test_what_is_in_one_step_of_five_belongs_to_the_loop():
 def test_never_more_than_was_spent(times):
     found = set_apart(times, [0.0] * len(times))
     assert 0 <= found.seconds <= sum(times)
+
+
+def test_another_program_moves_the_middle_little():
+    """A fifth of the steps was held up by it: their sum says 40 % more."""
+    times = [0.01] * 40 + [0.03] * 10
+    assert centre(times, [0.0] * 50) == pytest.approx(0.01)
+    assert centre(times[:5], [0.0] * 5) is None
+
+
+def test_every_wait_for_a_batch_counts():
+    times, waits = [0.01] * 8, [0.0] * 8
+    times[3], waits[3] = 0.09, 0.08
+    assert centre(times, waits) == pytest.approx(0.02)
+
+
+def answered(steps, times):
+    told = {"id": 1, "status": "ok", "samples": 10 * steps, "seconds": sum(times), "steps": steps}
+    return result_of({**told, "step_times": times, "step_waits": [0.0] * len(times)}, 1.0)
+
+
+def test_two_segments_are_compared_by_the_same_measure():
+    """A few slow steps have no middle: then both are told by their sums, or the quick ones would look quicker than they are."""
+    quick, few = answered(50, [0.01] * 40 + [0.015] * 10), answered(3, [0.1, 0.1, 0.13])
+    assert compared_rates(quick, quick) == (pytest.approx(1000), pytest.approx(1000))
+    assert compared_rates(few, quick) == (pytest.approx(30 / 0.33), pytest.approx(500 / 0.55))
+    assert compared_rates(few, answered(0, [])) is None
+
+
+def test_steps_that_were_added_up_are_steps_again():
+    assert answered(100, [0.04] * 25).ordinary_rate == pytest.approx(1000)
