@@ -47,8 +47,7 @@ def progress(now: Progress, words: Words) -> str:
     return words(
         "tune.progress",
         done=now.segments_done,
-        stage=words(f"tune.stage-{now.stage}"),
-        trying=", ".join(now.trying),
+        doing=" ".join([words(f"tune.stage-{now.stage}"), ", ".join(now.trying)]).strip(),
         left=duration(now.left_s),
     )
 
