@@ -225,17 +225,6 @@ class TrialCourse(Course):
         os._exit(GAVE_UP)
 
 
-class Parent:
-    """Whoever started this process; a trial that nobody waits for any more ends."""
-
-    def __init__(self) -> None:
-        self._pid = os.getppid()
-
-    def end_if_gone(self) -> None:
-        if os.getppid() != self._pid:
-            os._exit(0)
-
-
 def told(outcomes: dict[str, Any]) -> dict[str, Any]:
     return {name: outcome.told() for name, outcome in outcomes.items()}
 

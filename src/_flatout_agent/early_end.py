@@ -11,7 +11,8 @@ import atexit
 import os
 from typing import Any, Callable, Iterator
 
-from _flatout_agent.drive import Course, Driver, Parent
+from _flatout_agent.drive import Course, Driver
+from _flatout_agent.parent import Parent
 
 AFTER_TURN = 3  # steps of the next epoch: the first belongs to the turn
 LEAST_STEPS = 8  # of a run, whatever its time
@@ -21,7 +22,9 @@ MOST_ON_THE_WAY = 64  # batches: an epoch that has not ended by then does not en
 class EarlyEnd(Course):
     """Around the course of an ordinary run. `cut_s`, `stop_s`: seconds from the process's start."""
 
-    def __init__(self, course: Course, ended: Callable[[], None], cut_s: float, stop_s: float) -> None:
+    def __init__(
+        self, course: Course, ended: Callable[[], None], cut_s: float, stop_s: float, parent: Parent | None = None
+    ) -> None:
         """`ended` is to be told that the script's own code is over, before the exit handlers."""
         self._course = course
         self._ended = ended
@@ -33,7 +36,7 @@ class EarlyEnd(Course):
         self._turns = 0
         self._since_cut = 0  # batches of the epoch that is to end
         self._driver: Any = None
-        self._parent = Parent()
+        self._parent = parent or Parent()
 
     def prepare(self, driver: Driver) -> None:
         self._driver = driver

@@ -6,8 +6,9 @@ import os
 import random
 from typing import Any
 
-from _flatout_agent.drive import Driver, Parent, TrialCourse, told
+from _flatout_agent.drive import Driver, TrialCourse, told
 from _flatout_agent.first_step import FirstStep, other_draws
+from _flatout_agent.parent import Parent
 from _flatout_agent.profile import loop_ns
 from _flatout_agent.segments import write_whole
 from _flatout_agent.wire import LOSSES
@@ -19,7 +20,7 @@ HELD = 64  # losses that may wait on the device before they are read
 class ParityCourse(TrialCourse):
     """Puts its knobs on as a profile would, and ends the process when enough steps are done."""
 
-    def __init__(self, torch: Any, folder: str, wanted: dict[str, Any]) -> None:
+    def __init__(self, torch: Any, folder: str, wanted: dict[str, Any], parent: Parent | None = None) -> None:
         self._torch = torch
         self._folder = folder
         self._knobs = dict(wanted.get("knobs") or {})
@@ -32,7 +33,7 @@ class ParityCourse(TrialCourse):
         self._times: list[float] = []  # of each loss, in seconds of the loop without the compiler's
         self._begun = 0  # losses before the knobs were on: as slow as the plain script, and the slower the larger the batch
         self._driver: Driver | None = None
-        self._parent = Parent()
+        self._parent = parent or Parent()
         self._waiting: list[Any] = []
         self._losses: list[float] = []
         self._outcomes: dict[str, Any] = {}

@@ -15,9 +15,10 @@ from typing import Any
 
 from _flatout_agent.apply.model import applied
 from _flatout_agent.books import Books
-from _flatout_agent.drive import Driver, Parent, TrialCourse, told
+from _flatout_agent.drive import Driver, TrialCourse, told
 from _flatout_agent.feeding import Feed
 from _flatout_agent.observe.lag import Lag
+from _flatout_agent.parent import Parent
 from _flatout_agent.parts import parts_of
 from _flatout_agent.phase_totals import COMPILE
 from _flatout_agent.profile import look
@@ -60,14 +61,16 @@ class Mark:
 class SegmentsCourse(TrialCourse):
     """One segment after another, until the front ends the process."""
 
-    def __init__(self, torch: Any, folder: str, memory_fraction: float | None = None, endless: bool = False) -> None:
+    def __init__(
+        self, torch: Any, folder: str, memory_fraction: float | None = None, endless: bool = False, parent: Parent | None = None
+    ) -> None:
         self._torch = torch
         self._folder = folder
         self._fraction = memory_fraction
         self._endless = endless
         self._went_on = False
         self._books = Books(torch)
-        self._parent = Parent()
+        self._parent = parent or Parent()
         self._replay = Replay(torch)
         self._feed: Any = None
         self._segment: dict[str, Any] = {}

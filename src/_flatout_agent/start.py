@@ -13,6 +13,7 @@ from typing import Any
 from _flatout_agent import guard, memory, wire
 from _flatout_agent.clock import StepClock
 from _flatout_agent.imports import after_import
+from _flatout_agent.parent import Parent
 from _flatout_agent.patch import Patches
 from _flatout_agent.tape import Tape
 
@@ -38,11 +39,16 @@ class Agent:
         self.memory_fraction = job.get("memory_fraction")
         self.wants_deep = bool(job.get("deep"))
         self.wanted = job
+        self.parent = (
+            Parent() if any(job.get(name) for name in ("segments", "parity", "until")) else None
+        )  # of a run nobody's end is ours
         self.deep: Any = None
         self.veto: Any = None
         guard.report_to(self._write_fault)
 
     def torch_imported(self, torch: ModuleType, nanoseconds: int) -> None:
+        if self.parent is not None:
+            self.parent.end_if_gone()
         began = perf_counter_ns()
         try:
             self._put_on(torch, nanoseconds)
@@ -89,17 +95,17 @@ class Agent:
         knobs = dict(self.wanted.get("knobs") or {})
         course: drive.Course
         if self.wanted.get("parity"):
-            course = ParityCourse(torch, self.run_dir, self.wanted["parity"])
+            course = ParityCourse(torch, self.run_dir, self.wanted["parity"], self.parent)
             knobs = dict(self.wanted["parity"].get("knobs") or {})
         elif self.wanted.get("segments"):
-            course = SegmentsCourse(torch, self.run_dir, self.memory_fraction, bool(self.wanted.get("endless")))
+            course = SegmentsCourse(torch, self.run_dir, self.memory_fraction, bool(self.wanted.get("endless")), self.parent)
         elif self.wanted.get("auto"):
             course = AutoCourse(self.run_dir, knobs)
         else:
             made_for = self.wanted.get("profile_made_for")
             course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for, self.wanted.get("plain"))
             if self.wanted.get("until"):
-                course = EarlyEnd(course, self.main_ended, **self.wanted["until"])
+                course = EarlyEnd(course, self.main_ended, **self.wanted["until"], parent=self.parent)
         drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))
 
     def _write_line(self, kind: str, **fields: Any) -> None:
@@ -333,5 +339,7 @@ def begin() -> None:
     if before_teardown is not None:  # no public name; without it the end is seen at the last exit handler
         before_teardown(agent.main_ended)
     if hasattr(os, "register_at_fork"):
+        if agent.parent is not None:
+            os.register_at_fork(before=agent.parent.before_fork, after_in_child=agent.parent.after_fork)
         os.register_at_fork(after_in_child=agent.after_fork)
     after_import("torch", agent.torch_imported)

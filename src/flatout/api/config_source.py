@@ -80,7 +80,7 @@ def _parsed(text: str, kind: str, path: str) -> Any:
     if kind == ".json":
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigurationError("library.config-syntax", path=path, detail=str(error)) from error
     found = yaml_file.read(text)
     if isinstance(found, Missing):

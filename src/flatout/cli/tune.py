@@ -207,6 +207,7 @@ def _under_protection(line: list[str], place: Path, limits: dict[str, Any], aske
             nvml.looks() as look,
         ):
             trials.cards = CardMeter(look)
+            trials.patience.keep_to(limits["budget_s"])
             trials.at_size = asked["task"].at_size if asked["task"] else None
             return _search(trials, place, limits, asked, screen, line)
 
@@ -257,8 +258,11 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
             screen.say(screen.words("tune.resumed", count=session.resumed))
+        assert session.plan is not None
+        trials.patience.search_begins(session.plan.budget_s)
         end = session.run(trials, screen.watch)
     trials.stop()
+    trials.patience.search_is_over()
     if trials.limit is not None:
         screen.say(screen.words(f"tune-nothing.{trials.limit[0]}", **trials.limit[1]))
     room_s = max(reserve_s, granted.seconds - (SystemClock().monotonic() - searching))

@@ -39,7 +39,7 @@ def read(path: Path) -> Profile:
 def parse(text: str, source: str) -> Profile:
     try:
         tree = tomllib.loads(text.removeprefix("\ufeff"))  # Windows editors put a mark before the first line
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a TOMLDecodeError is one, and so is a number of 5,000 digits
         raise UsageError("error.profile-syntax", path=source, detail=str(error)) from error
     # A profile written by hand says neither; one of a newer flatout says what this one cannot know.
     tree = {"kind": KIND, "version": Profile.VERSION, **tree}

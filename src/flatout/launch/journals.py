@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from _flatout_agent import wire
+from flatout.launch.journal_shape import well_formed
 
 WINDOW = '{"kind":"window"'
 
@@ -40,4 +41,4 @@ def read_one(path: Path) -> list[dict[str, Any]]:
             else:
                 last.append(line)
     # Cut short, a line has no end of its own: each gets one.
-    return wire.parse_journal("\n".join([*first, *windows, *last]))
+    return well_formed(wire.parse_journal("\n".join([*first, *windows, *last])))

@@ -16,6 +16,7 @@ from _flatout_agent import wire
 from flatout.base import records
 from flatout.base.secrets import scrubbed, secrets_in
 from flatout.launch import environment, journals, last_watch
+from flatout.launch.tied import tied
 from flatout.launch.trial_terminal import TrialInput
 from flatout.machine import host
 
@@ -51,7 +52,7 @@ class TrialChild:
         self._output: BinaryIO = (folder / "output.txt").open("wb")
         self._input = TrialInput()
         self.process = subprocess.Popen(
-            command,
+            tied(command),
             env={**environment.injected(environ, path), **QUIET},
             stdin=self._input.descriptor,
             stdout=self._output,

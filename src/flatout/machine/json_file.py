@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
+from collections import Counter
 from typing import Any
 
 from flatout.base.records import Missing
@@ -30,14 +32,15 @@ def read(text: str) -> Tree | Missing:
         return Missing("syntax-error", f"{error.msg} ({error.lineno}:{error.colno})")
     except RecursionError:
         return Missing("syntax-error", "too deep")
+    except ValueError as error:  # a number of thousands of digits
+        return Missing("syntax-error", str(error))
     return Tree(value=value, entries=scan.entries)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise DuplicateKeyError(next(name for name in names if names.count(name) > 1))
+        raise DuplicateKeyError(Counter(name for name, _ in pairs).most_common(1)[0][0])
     return found
 
 
@@ -46,6 +49,7 @@ class _Scan:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.ends = [match.start() for match in re.finditer("\n", text)]
         self.entries: list[Entry] = []
 
     def space(self, at: int) -> int:
@@ -93,4 +97,4 @@ class _Scan:
         return self.space(at + 1) if self.text[at] == "," else at
 
     def line(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
+        return bisect_left(self.ends, at) + 1

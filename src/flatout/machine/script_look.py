@@ -32,7 +32,10 @@ def look(path: Path) -> ScriptLook | Missing:
     if b"\0" in data:
         return Missing("not-text", str(path))
     if path.suffix.lower() in CONFIGURATIONS:
-        return _configuration(data, path)
+        try:
+            return _configuration(data, path)
+        except RecursionError:
+            return Missing("too-large", str(path))
     tree = script_ast.parse(data)
     try:
         return tree if isinstance(tree, Missing) else script_ast.read(tree, str(path))

@@ -22,10 +22,11 @@ from ruamel.yaml.events import (
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from flatout.base.records import Missing
+from flatout.machine import yaml_limits
 from flatout.machine.config_tree import ALIAS, MAPPING, SCALAR, SEQUENCE, Entry, Path, Tree
 
 # A file can also make the reader itself stumble: `!!bool maybe` is a KeyError of its own.
-FAULTS = (YAMLError, ValueError, RecursionError, LookupError, TypeError, AttributeError, AssertionError)
+FAULTS = (YAMLError, ValueError, RecursionError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError)
 
 PROPERTIES = re.compile(r"(?:[&!]\S*\s+)+")  # anchor and tag stand before a value
 
@@ -37,6 +38,7 @@ def read(text: str) -> tuple[Any, dict[Path, int]] | Missing:
     """
     try:
         with _quietly():
+            _check_limits(text)
             value = YAML(typ="safe", pure=True).load(text)
             root = YAML(typ="safe", pure=True).compose(text)
     except FAULTS as error:
@@ -64,6 +66,7 @@ def tree(text: str) -> Tree | Missing:
     """The values, and where each of them stands; or why there are none."""
     try:
         with _quietly():
+            _check_limits(text)
             value = YAML(typ="safe", pure=True).load(text)
         entries = _Composer(text).entries
     except DuplicateKeyError as error:
@@ -74,6 +77,14 @@ def tree(text: str) -> Tree | Missing:
         several = "another document" in str(error)
         return Missing("several-documents" if several else "syntax-error", _where(error))
     return Tree(value=value, entries=entries)
+
+
+def _check_limits(text: str) -> None:
+    if yaml_limits.brackets_too_deep(text):
+        raise ValueError(f"more than {yaml_limits.DEEPEST} levels")
+    broken = yaml_limits.broken_by(YAML(typ="safe", pure=True).parse(text))
+    if broken is not None:
+        raise ValueError(broken)
 
 
 @contextlib.contextmanager

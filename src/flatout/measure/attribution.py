@@ -126,7 +126,7 @@ def _with_siblings(device: DeviceLook, trained: list[ProcessStory]) -> DeviceLoo
 
 def read_story(lines: list[Line]) -> ProcessStory | None:
     head = next((line for line in lines if line.get("kind") == "process"), None)
-    last = next((line for line in reversed(lines) if line.get("kind") == "window"), None)
+    last = next((line for line in reversed(lines) if line.get("kind") == "window" and "phases" in line), None)
     if head is None:
         return None
     last = last or {"phases": [0] * len(PHASES)}

@@ -29,12 +29,11 @@ from flatout.tune.curves import Curves, training_of
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
+from flatout.tune.patience import LONGEST_S, Patience
 from flatout.tune.whole_runs import RunMade
 
 POLL_S = 0.01
 ROOM_S = 0.25  # between two looks at the room
-IDLE_S = 45.0  # without any processor time in between: it hangs
-LONGEST_S = 600.0
 PATIENCE_S = 60.0  # beyond what its like took
 BUILDING = ("compile", "cudnn_benchmark")  # take as long as they like
 LEAVING_S = 10.0  # what a child that has told its losses may take to end
@@ -72,6 +71,7 @@ class Trials:
         self._furthest = 0  # steps that a child came to whose epochs ended as ever …
         self._furthest_endless = 0  # … or did not
         self._answered = 0  # steps of the living child, in what it answered
+        self.patience = Patience(clock)
         self.start_s = 0.0  # of the first child, until its parts were known
         self._slowest_s = 0.0
         self._endless = True  # epochs do not end, unless a segment is about that
@@ -122,7 +122,7 @@ class Trials:
         self._start({})
         child = self._child
         assert child is not None
-        ended = self._wait(child, child.ready)
+        ended = self._wait(child, child.ready, self.patience.look_s)
         self.ready = child.ready() or {}
         if not self.ready or "refused" in self.ready:
             self.nothing = reason(child, ended, self.ready, self._protection)
@@ -173,7 +173,8 @@ class Trials:
         return child, ended, child.answer(segment.id)
 
     def _fault_of(self, segment: Segment, child: TrialChild, ended: str, began: float) -> Status:
-        status = Status.LATE if ended == "hang" and self._given_up(segment, began) else fault_of(child, ended)
+        late = ended == "hang" and (self._given_up(segment, began) or self.patience.overdue())
+        status = Status.LATE if late else fault_of(child, ended)
         return Status.EXIT if status is Status.ENDED and self._too_soon(child, segment) else status
 
     def _learn(self, segment: Segment, began: float) -> SegmentResult:
@@ -341,9 +342,9 @@ class Trials:
                 used = child.busy_s()
                 if used - busy > 0.2:
                     busy, worked = used, now
-                elif now - worked > IDLE_S:
+                elif now - worked > self.patience.idle_s:
                     return "hang"
-            if now - began > longest_s:
+            if now - began > longest_s or self.patience.overdue():
                 return "hang"
             self._clock.sleep(POLL_S)
         return ""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from flatout.base import records
 from flatout.cli.main import main
-from flatout.tune import plan, trials
+from flatout.tune import patience, plan
 
-trials.IDLE_S = 6.0
+patience.IDLE_S = 6.0
 make = plan.make
 plan.make = lambda *given, **limits: records.replace(make(*given, **limits), timed_s=0.05)
 

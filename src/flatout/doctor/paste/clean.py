@@ -11,6 +11,12 @@ from flatout.base.records import Struct
 HEAD, TAIL = 100_000, 60_000
 # Text has next to no control characters; a tenth of that is already a file that is none.
 MOST_CONTROL = 0.02
+# No field of any report is longer. A pattern may look at a long run once for each of its characters.
+_DIGITS = re.compile(r"(\d{48})\d+")
+_BLANKS = re.compile(r"([ \t]{240})[ \t]+")
+_WORD = re.compile(r"([^ \t\n]{2000})[^ \t\n]+")
+_LINE = re.compile(r"([^\n]{8000})(?=[^\n])")
+MOST_FIELDS = 64  # of the same text: one for every card of a large machine
 NARROWEST_WRAP, WIDEST_WRAP = 20, 240
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][A-Z0-9])")
@@ -75,7 +81,7 @@ class Text(Struct, frozen=True, kw_only=True):
 
 def clean(raw: str) -> Text | None:
     """None where this is no text."""
-    text = _cut(raw).replace("\0", "")
+    text = _bounded(_cut(raw).replace("\0", ""))
     if not text or len(_CONTROL.findall(text)) > MOST_CONTROL * len(text):
         return None
     text = _ANSI.sub("", text)
@@ -83,7 +89,7 @@ def clean(raw: str) -> Text | None:
         text = html.unescape(text)
     text = _TAG.sub("\n", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = _CONTROL.sub("", text.translate(_NARROW))
-    text = _JSON.sub("\n", _MARKDOWN.sub("", text))
+    text = _bounded(_JSON.sub("\n", _MARKDOWN.sub("", text)))
     lines = _unwrapped([_unquoted(line) for line in text.split("\n")])
     lines = _once(lines)
     bare = [_BAR_END.sub("", _QUOTE.sub("", line)).rstrip() for line in lines]
@@ -99,6 +105,13 @@ def _labels(lines: list[str], bare: list[str]) -> list[bool]:
     for index in range(len(lines) - 2, -1, -1):
         found[index] = found[index] or (found[index + 1] and lines[index].startswith("    "))
     return found
+
+
+def _bounded(text: str) -> str:
+    """Runs of digits, of blanks and of anything else, and lines: none without end."""
+    for pattern in (_DIGITS, _BLANKS, _WORD):
+        text = pattern.sub(r"\1", text)
+    return _LINE.sub(r"\1\n", text)
 
 
 def _cut(raw: str) -> str:
@@ -150,7 +163,7 @@ def _once(lines: list[str]) -> list[str]:
         count = seen.get(line, 0)
         seen[line] = count + 1
         # Short lines are the fields of a listing for several cards: those repeat with reason.
-        if count < 2 or len(line) < 100:
+        if count < (2 if len(line) >= 100 else MOST_FIELDS) or not line:
             found.append(line)
     return found
 

@@ -44,13 +44,13 @@ _LATE = re.compile(r"set too late|after (?:init|import|cuda)|too late", re.I)
 def read(text: Text, draft: Draft) -> None:
     for number, line in enumerate(text.lines):
         for match in _ASSIGNED.finditer(line):
-            if _ADVICE.search(line[: match.start()]):
+            if _ADVICE.search(line[max(0, match.start() - 60) : match.start()]):
                 continue  # torch's own: "try setting …"
             value = match[2].strip("\"'")
             rest = line[match.end() :].strip()
             if not value and not rest and match[1] == "LD_LIBRARY_PATH" and number + 1 < len(text.lines):
                 value = text.lines[number + 1].strip()
-            if match[1] == "CUDA_VISIBLE_DEVICES" and _LATE.search(line[match.start() :]):
+            if match[1] == "CUDA_VISIBLE_DEVICES" and _LATE.search(line[match.start() : match.start() + 400]):
                 visible_field(draft, "set too late", Rank.SAID)
             elif value.lower() not in _UNSET and not value.startswith(("<", "$", "os.", "str(", "args.")):
                 put(draft, match[1], value)
