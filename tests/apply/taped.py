@@ -73,6 +73,20 @@ class Taped:
         self._backward.replay()
 
 
+class TapedForward:
+    """`ForwardRecording`, on a tape."""
+
+    def __init__(self, run, inputs, module):
+        self.inputs = [tensor.detach().clone() for tensor in inputs]
+        self._tape = Tape()
+        with twins_of(torch, module), self._tape:
+            outs = run(self.inputs)
+        self.outs = [out.detach() for out in outs]
+
+    def forward(self):
+        self._tape.replay()
+
+
 class Again:
     """The pass itself once more, on the same inputs and with the same weights."""
 
@@ -117,6 +131,9 @@ class Here:
 
     def record(self, run, inputs, wanted, module):
         return self.kind(run, inputs, wanted, module)
+
+    def record_forward(self, run, inputs, module):
+        return TapedForward(run, inputs, module)
 
     @contextlib.contextmanager
     def no_waiting(self):

@@ -15,12 +15,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from stage import Net, Training, same_bits, staged
-from taped import Again, Here, RecordedHere, Taped
+from taped import Again, Here, RecordedHere, Taped, TapedForward
 from torch import nn
 
 from _flatout_agent.apply import graphs, sources
 from _flatout_agent.apply.compile import Recorded
 from _flatout_agent.apply.constancy import Draws
+from _flatout_agent.apply.evaluation_graphs import CALLS_BEFORE
 from _flatout_agent.apply.model import EXACT
 from _flatout_agent.apply.recording import twins_of
 from _flatout_agent.apply.registry import KNOBS
@@ -487,6 +488,86 @@ def test_weights_that_nothing_trains_in_a_step_have_no_gradient_rather_than_zero
 def test_large_outputs_beside_the_loss_are_not_recorded(monkeypatch):
     monkeypatch.setattr(graphs, "LARGEST_OUTPUTS", 16)
     assert same_as_plain(LossInside).code == "large-outputs"
+
+
+class Validating(Training):
+    """Validates in mid-training, and once in training mode without gradients, which draws for its dropout."""
+
+    guard = torch.no_grad
+
+    def run(self, at_step=lambda step: None):
+        self.seen = []
+        for number, (x, y, _) in enumerate(self.loader):
+            loss = nn.functional.cross_entropy(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.losses.append(float(loss.detach()))
+            at_step(number)
+            if number % 4 == 3:
+                self.validate(x)
+        return self
+
+    def validate(self, x):
+        with self.guard():
+            self.seen.append(self.model(x).clone())
+            self.model.eval()
+            self.seen += [self.model(x * scale) for scale in range(1, 9)]
+            self.model.train()
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_a_validation_is_replayed_with_the_weights_as_they_are(guard):
+    kind = type("Kind", (Validating,), {"guard": staticmethod(guard)})
+    alone, other = kind().run(), kind()
+    proof, _ = trained(other)
+    assert other.losses == alone.losses
+    assert all(torch.equal(one, own) for one, own in zip(other.seen, alone.seen, strict=True))
+    assert all(one.is_inference() == own.is_inference() for one, own in zip(other.seen, alone.seen, strict=True))
+    assert proof.details["evaluations"] == 3 * 8 - CALLS_BEFORE - 1
+
+
+def test_a_validation_with_gradients_runs_plain_and_one_with_other_settings_is_recorded_anew():
+    class Probing(Validating):
+        def validate(self, x):
+            self.model.eval()
+            self.seen += [self.model(x * scale) for scale in range(1, 9)]
+            self.model.train()
+
+    class Rescaling(Validating):
+        def validate(self, x):
+            self.model.settings.weight = 1.0 + len(self.seen)
+            super().validate(x)
+
+    # The second validation of the last one is recorded; the third has another setting.
+    for make, replayed in ((Probing, 0), (lambda: Rescaling(model=WithScale), 7)):
+        alone, other = make().run(), make()
+        proof, _ = trained(other)
+        assert all(torch.equal(one, own) for one, own in zip(other.seen, alone.seen, strict=True))
+        assert proof.details.get("evaluations", 0) == replayed
+
+
+class WithScale(Net):
+    def __init__(self):
+        super().__init__()
+        self.settings = Settings("", 1.0)
+
+    def forward(self, x):
+        return plain(self, x) * self.settings.weight
+
+
+def test_a_validation_whose_replays_differ_runs_plain(monkeypatch):
+    class Wrong(TapedForward):
+        def forward(self):
+            super().forward()
+            self.outs[0].add_(1e-3)
+
+    monkeypatch.setattr("taped.TapedForward", Wrong)
+    alone, other = Validating().run(), Validating()
+    proof, _ = trained(other)
+    assert proof.status == "applied"
+    assert "evaluations" not in proof.details
+    assert all(torch.equal(one, own) for one, own in zip(other.seen, alone.seen, strict=True))
 
 
 def test_what_cannot_be_put_together_again_runs_plain():

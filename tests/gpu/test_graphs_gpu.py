@@ -263,6 +263,28 @@ def test_a_loss_beside_logits():
     assert all(torch.equal(ended[name], weights[name]) for name in weights)
 
 
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("beside", [{}, {"precision": "bf16"}])
+def test_a_validation_between_steps(guard, beside):
+    seen = {}
+
+    def validated(step, model, optimizer):
+        if step % 8 == 7:
+            model.eval()
+            with guard(), torch.autocast("cuda", torch.bfloat16, enabled=bool(beside)):
+                own = torch.Generator(device="cuda").manual_seed(step)
+                outs = [model(torch.randn(32, 3, 16, 16, device="cuda", generator=own)) for _ in range(12)]
+            model.train()
+            seen.setdefault(validated.run, []).extend(out.float().cpu() for out in outs)
+
+    validated.run = "plain"
+    train(Pictures, beside, validated)
+    validated.run = "replayed"
+    _, _, proof, _ = train(Pictures, {**beside, "compile": "graphs"}, validated)
+    assert all(torch.equal(one, own) for one, own in zip(seen["replayed"], seen["plain"], strict=True))
+    assert proof.details["evaluations"] == 3 * 12 - 9
+
+
 def train_adversaries(values):
     torch.manual_seed(0)
     maker = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 48)).cuda()

@@ -32,6 +32,10 @@ class Layer:
     def wrap(self, inner: Run) -> Run:
         raise NotImplementedError
 
+    def evaluation(self, inner: Run) -> Run | None:
+        """What it puts around a call in evaluation mode without gradients; None leaves that plain."""
+        return None
+
     def looks(self) -> bool:
         """Whether it wants to look into the next call: that one is not made by compiled code, which shows nothing."""
         return False
@@ -51,6 +55,7 @@ class Outfit:
         self.layers: list[Layer] = []
         self.trials = 0
         self._run: Run = self._plain
+        self.evaluation: Run | None = None  # of a call in evaluation mode without gradients, where it is not plain
         self._open_run: Run | None = None  # the same without what compiles, while one of them wants to look inside
         self._dressed = _dressed_class(torch, self)
 
@@ -97,6 +102,17 @@ class Outfit:
             before.restore()
         return self._fall_back(raised, module, args, kwargs)
 
+    def evaluate(self, module: Any, args: Any, kwargs: Any) -> Any:
+        run = self.evaluation
+        if run is None or module is not self.module():
+            return self._plain(module, args, kwargs)
+        try:
+            return run(module, args, kwargs)
+        except Exception as error:
+            self.evaluation = None
+            fault("apply.evaluate", error)
+        return self._plain(module, args, kwargs)
+
     def _fall_back(self, error: Exception, module: Any, args: Any, kwargs: Any) -> Any:
         """Plain from now on. An error of the script's own is raised again by the plain call, and was not ours."""
         layers, self.layers = self.layers, []
@@ -121,6 +137,7 @@ class Outfit:
 
     def _arrange(self) -> None:
         self._run = self._chain(self.layers)
+        self.evaluation = next(filter(None, (layer.evaluation(self._plain) for layer in self.layers)), None)
         opened = [layer for layer in self.layers if not layer.compiles]
         self._open_run = self._chain(opened) if len(opened) < len(self.layers) else None
         self.trials = TRIAL_CALLS if self.layers else 0
@@ -174,10 +191,15 @@ def _dressed_class(torch: Any, outfit: Outfit) -> Any:
     call = outfit.call
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Evaluation runs plain, and so does a module that the script's own torch.compile traces.
-        if is_compiling() or not self.training or not is_grad_enabled():
+        # A module that the script's own torch.compile traces runs plain, and so do evaluation and what needs no gradient, but
+        # for layers that leave every bit of an evaluation as it is.
+        if is_compiling():
             return base_call(self, *args, **kwargs)
-        return call(self, args, kwargs)
+        if self.training and is_grad_enabled():
+            return call(self, args, kwargs)
+        if outfit.evaluation is None or self.training or is_grad_enabled():
+            return base_call(self, *args, **kwargs)
+        return outfit.evaluate(self, args, kwargs)
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
         """As the base class: what is pickled or copied has never heard of us."""

@@ -10,21 +10,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from _flatout_agent.apply.call_layout import Layout, Returned, can_be_rebuilt, put_together, taken_apart
-from _flatout_agent.apply.constancy import Calls, Constant, Draws, doubt, unchanged
+from _flatout_agent.apply.call_layout import Returned, put_together, taken_apart
 from _flatout_agent.apply.dressing import Layer, Outfit, Run
-from _flatout_agent.apply.holdings import Attributes, Holdings
+from _flatout_agent.apply.evaluation_graphs import EvaluationGraphs
+from _flatout_agent.apply.holdings import Attributes
 from _flatout_agent.apply.model import EXACT, TOLERANCE, Knob, Outcome, Scene, applied, refused
 from _flatout_agent.apply.outputs import tensors_in
+from _flatout_agent.apply.recordable_calls import RecordableCalls
 from _flatout_agent.apply.recording import Recorder
-from _flatout_agent.apply.roots import is_autocast_enabled
-from _flatout_agent.apply.snapshot import Snapshot
 from _flatout_agent.apply.sources import says_retain_graph
 from _flatout_agent.apply.variant import Variant, leaves
-from _flatout_agent.guard import fault
 
 MOST_VARIANTS = 4  # shapes, formats: each holds the memory of its own activations
-MOST_CHANGES = 12  # what is recorded again and again is no gain
 WATCHED = 1  # the call of a shape that is watched; the next one is recorded
 WATCHED_LATER = 3  # the same of further shapes: an epoch's last batch is not worth it
 MOST_PLAIN = 0.5  # of a root's calls
@@ -33,30 +30,32 @@ LARGEST_OUTPUTS = 64 << 20  # bytes, of several outputs: each is copied, and tho
 STALE = "flatout: backward through a step whose CUDA graph was replayed since: this script cannot run with --compile graphs"
 
 
-class GraphLayer(Layer):
+class GraphLayer(RecordableCalls, Layer):
     """Replays where it can, and runs plain where it cannot."""
 
     rank = 90  # innermost, as what is compiled
     compiles = True
 
     def __init__(self, torch: Any, recorder: Recorder, attributes: Attributes) -> None:
-        self._torch = torch
-        self._recorder = recorder
-        self._attributes = attributes
+        super().__init__(torch, recorder, attributes)
         self._replay = replay_function(torch)
         self._variants: dict[Any, Variant] = {}
         self._seen: dict[Any, int] = {}
         self._reached: dict[Any, list[set[int]]] = {}  # the weights that each output trains, of calls that were watched
-        self._holdings: Holdings | None = None
-        self._version = 0
-        self._constants: list[Constant] = []
         self._waiting: Variant | None = None  # for its backward pass
         self._called = False  # in this step
-        self._changed = 0  # times that what was recorded did not hold any more
         self.recorded = 0
         self.exact = True  # replays gave the very bits of the plain pass
-        self.why: Outcome | None = None  # it will not be recorded
         self.calls = self.replays = self.again = 0
+        self.evaluating = EvaluationGraphs(torch, recorder, attributes)
+
+    def forget(self) -> None:
+        self._variants.clear()
+        self._seen.clear()
+        self._reached.clear()
+
+    def evaluation(self, inner: Run) -> Run:
+        return self.evaluating.wrap(inner)
 
     def stepped(self, *_: Any) -> None:
         self._waiting = None
@@ -66,11 +65,11 @@ class GraphLayer(Layer):
         def run(module: Any, args: Any, kwargs: Any) -> Any:
             self.calls += 1
             taken = taken_apart(self._torch, args, kwargs) if self.why is None else None
-            if taken is None or not self._takes(taken[0]):
+            if taken is None or not self.takes(taken[0]):
                 return inner(module, args, kwargs)
             first, self._called = not self._called, True
             tensors, layout = taken
-            key = self._key(module, tensors, layout)
+            key = self.key_of(module, tensors, layout)
             if key is None:
                 return inner(module, args, kwargs)
             variant = self._variants.get(key)
@@ -97,79 +96,18 @@ class GraphLayer(Layer):
 
         return run
 
-    def _takes(self, tensors: Any) -> bool:
-        home = self._recorder.device_type
-        if not all(part.device.type == home and not part.requires_grad for part in tensors):
-            return False
-        apart = len({part.data_ptr() for part in tensors}) == len(tensors)  # one tensor given twice is two in a recording
-        return bool(tensors) and apart and not self._recorder.is_busy()
-
-    def _key(self, module: Any, inputs: Any, layout: Layout) -> Any:
-        """By what recordings are told apart; None where nothing may be replayed. What no longer holds is thrown away."""
-        holdings = self._holdings
-        if holdings is not None and holdings.hooked():
-            return None
-        if holdings is None or not self._holds(holdings):
-            self._variants.clear()
-            self._seen.clear()
-            self._reached.clear()
-            self._constants = []
-            self._changed += 1
-            if self._changed > MOST_CHANGES:
-                self.why = refused("changes-too-often", changes=self._changed - 1)
-                return None
-            holdings = self._holdings = Holdings(self._torch, module)
-            self._attributes.watch(holdings.parts)
-            self._version = self._attributes.version
-            if holdings.devices() != {self._recorder.home()}:
-                self.why = refused("not-on-one-device")
-                return None
-        shapes = ((part.shape, part.stride(), part.dtype, part.device.index) for part in inputs)
-        return None if holdings.hooked() else (layout, *shapes, *self._surroundings())
-
-    def _holds(self, holdings: Holdings) -> bool:
-        if not holdings.same() or not unchanged(self._constants):
-            return False
-        if self._version == self._attributes.version:
-            return True
-        self._version = self._attributes.version
-        return holdings.same_numbers()
-
-    def _surroundings(self) -> tuple[Any, ...]:
-        torch = self._torch
-        kind = self._recorder.device_type
-        low = torch.get_autocast_dtype(kind) if is_autocast_enabled(torch, kind) else None
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        try:
-            formats = (matmul.fp32_precision, cudnn.conv.fp32_precision)
-        except AttributeError:  # before torch 2.9; there, reading the old flags raises once the new ones were set
-            formats = (matmul.allow_tf32, cudnn.allow_tf32)
-        return (low, *formats, cudnn.benchmark, cudnn.deterministic)
-
     def _watched(self, key: Any, inner: Run, module: Any, call: tuple[Any, Any]) -> Any:
-        """A call of the script's own: whether one like it may be recorded. No call is made only to look at it: that would be a
-        step too many for whatever counts its calls."""
-        torch, calls, holdings = self._torch, Calls(), self._holdings
+        out = self.watched(inner, module, call)
+        holdings = self._holdings
         assert holdings is not None
-        fixed = [*holdings.weights, *holdings.attributes, *tensors_in(torch, call)]
-        before = [tensor.detach().clone() for tensor in fixed]
-        draws = Draws(torch, self._recorder.device_type)
-        out = calls.watch(lambda: inner(module, *call))
-        found, self._constants = doubt(calls, module, torch, self._recorder.device_type)
-        outs = [tensor for tensor in tensors_in(torch, out) if tensor.requires_grad]
-        if draws.seen():
-            self.why = refused("host-draws")
-        elif not can_be_rebuilt(torch, out):
-            self.why = refused("several-outputs", kind=type(out).__name__)
-        elif not outs or any(tensor.is_leaf for tensor in outs):
+        outs = [tensor for tensor in tensors_in(self._torch, out) if tensor.requires_grad]
+        if self.why is not None:
+            return out
+        if not outs or any(tensor.is_leaf for tensor in outs):
             self.why = refused("no-output-to-train-on")
-        elif found:
-            self.why = refused("python-may-differ", where=found)
-        elif not all(torch.equal(tensor, own) for tensor, own in zip(fixed, before)):  # noqa: B905
-            self.why = refused("changes-in-place")
         elif not leaves(outs) <= {id(weight) for weight in holdings.wanted()}:
             self.why = refused("trains-more-than-itself")
-        elif sum(_bytes_of(tensor) for tensor in outs) > LARGEST_OUTPUTS and len(outs) > 1:
+        elif sum(map(_bytes_of, outs)) > LARGEST_OUTPUTS and len(outs) > 1:
             self.why = refused("large-outputs", megabytes=sum(map(_bytes_of, outs)) >> 20)
         else:
             self._reached[key] = [leaves([tensor]) for tensor in outs]
@@ -179,7 +117,7 @@ class GraphLayer(Layer):
         """Leaves random state, weights, batch statistics and gradients as they were."""
         torch, holdings, layout = self._torch, self._holdings, key[0]
         assert holdings is not None
-        before = Snapshot(torch, module, sorted(each.index for each in holdings.devices() if each.index is not None))
+        before = self.kept_state(module)
         variant: Variant | None = None
 
         def run(given: list[Any]) -> list[Any]:
@@ -193,9 +131,7 @@ class GraphLayer(Layer):
             variant.reached = self._reached[key]
             self.why = variant.record(inputs, before)
         except Exception as error:
-            self.why = refused("cannot-be-recorded", error=f"{type(error).__name__}: {error}"[:300])
-            fault("apply.graphs", error)
-            self._mend(before)
+            self.why = self.failed(error, before)
         finally:
             before.restore()
         if self.why is not None or variant is None:
@@ -204,12 +140,6 @@ class GraphLayer(Layer):
         self.exact = self.exact and variant.exact
         self._variants[key] = variant
         return variant
-
-    def _mend(self, before: Snapshot) -> None:
-        try:
-            self._recorder.mend(before.cuda_states)
-        except Exception as error:
-            fault("apply.graphs.mend", error)
 
     def backward(self, variant: Variant, number: int, gradients: Any) -> list[Any]:
         if variant.number != number:
@@ -299,7 +229,9 @@ class Graphs(Knob):
             return refused(code, calls=calls, replays=replays, again=again)
         exact = all(layer.exact for layer in layers)
         recorded = sum(layer.recorded for layer in layers)
-        return applied("", calls=calls, replays=replays, cuda_graphs=2 * recorded, again=again, exact=exact)
+        evaluations = sum(layer.evaluating.replays for layer in layers)
+        details = {"calls": calls, "replays": replays, "cuda_graphs": 2 * recorded, "again": again, "exact": exact}
+        return applied("", **details, **({"evaluations": evaluations} if evaluations else {}))
 
     def numerics(self, scene: Scene) -> str:
         return EXACT if self._worn and all(_is_exact(layer) for _, layer in self._worn) else TOLERANCE

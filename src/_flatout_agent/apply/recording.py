@@ -40,6 +40,25 @@ class Recording:
         self._backward.replay()
 
 
+class ForwardRecording:
+    """One forward pass, without gradients."""
+
+    def __init__(self, torch: Any, run: Pass, inputs: list[Any], module: Any) -> None:
+        self.inputs = [tensor.detach().clone() for tensor in inputs]
+        with _aside(torch):
+            for _ in range(WARM):
+                with twins_of(torch, module):
+                    run(self.inputs)
+        self._graph = torch.cuda.CUDAGraph()
+        # Of twins autocast has cast nothing yet: what it casts is part of the recording, and sees the weights as they are.
+        with twins_of(torch, module), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            outs = run(self.inputs)
+        self.outs = [out.detach() for out in outs]
+
+    def forward(self) -> None:
+        self._graph.replay()
+
+
 def trained(outs: list[Any]) -> list[Any]:
     """Those that can get a gradient."""
     return [out for out in outs if out.requires_grad]
@@ -123,6 +142,13 @@ class Recorder:
             return Recording(self._torch, run, inputs, wanted, module)
         finally:
             self._torch.cuda.set_stream(now)  # torch does not turn back to it where its recording fails
+
+    def record_forward(self, run: Pass, inputs: list[Any], module: Any) -> ForwardRecording:
+        now = self._torch.cuda.current_stream()
+        try:
+            return ForwardRecording(self._torch, run, inputs, module)
+        finally:
+            self._torch.cuda.set_stream(now)
 
     @contextlib.contextmanager
     def no_waiting(self) -> Iterator[None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import Any, Iterator
 
 from _flatout_agent.apply.holdings import Holdings
 from _flatout_agent.apply.model import Outcome, refused
@@ -45,17 +46,8 @@ class Variant:
         """Plain and replayed, with other numbers everywhere than it was recorded with: so nothing can be right only because it
         has stayed the same."""
         torch, holdings, recording = self._torch, self._holdings, self._recording
-        kept = [*holdings.weights, *holdings.attributes]
-        own = [tensor.detach().clone() for tensor in kept]
-        try:
-            before.restore()
-            for tensor in kept:
-                _stir(torch, tensor.data, shift=0.02)
-            for tensor in holdings.buffers:
-                _stir(torch, tensor.data, shift=0.0)  # a variance stays positive
-            others = [part.detach().clone() for part in inputs]
-            for part in others:
-                _stir(torch, part, shift=0.02)
+        before.restore()
+        with stirred_weights(torch, holdings, inputs) as others:
             stirred = Snapshot(torch, self._module, [place.index for place in holdings.devices() if place.index is not None])
             plain = both_passes(torch, self._run, others, self.wanted, self._module)
             stirred.restore()
@@ -65,9 +57,6 @@ class Variant:
             for place in recording.given:
                 place.fill_(1)
             recording.backward()
-        finally:
-            for tensor, was in zip(kept, own):  # noqa: B905
-                tensor.data.copy_(was)
         return list(zip(plain, (*recording.outs, *recording.gradients)))  # noqa: B905
 
     def forward(self) -> tuple[Any, ...]:
@@ -119,6 +108,25 @@ def leaves(outs: list[Any]) -> set[int]:
             found.add(id(variable))
         left += [following for following, _ in node.next_functions]
     return found
+
+
+@contextlib.contextmanager
+def stirred_weights(torch: Any, holdings: Holdings, inputs: list[Any]) -> Iterator[list[Any]]:
+    """For a while weights, buffers and (copies of) inputs have other numbers. Buffers are the caller's to restore."""
+    kept = [*holdings.weights, *holdings.attributes]
+    own = [tensor.detach().clone() for tensor in kept]
+    try:
+        for tensor in kept:
+            _stir(torch, tensor.data, shift=0.02)
+        for tensor in holdings.buffers:
+            _stir(torch, tensor.data, shift=0.0)  # a variance stays positive
+        others = [part.detach().clone() for part in inputs]
+        for part in others:
+            _stir(torch, part, shift=0.02)
+        yield others
+    finally:
+        for tensor, was in zip(kept, own):  # noqa: B905
+            tensor.data.copy_(was)
 
 
 def _stir(torch: Any, tensor: Any, shift: float) -> None:
