@@ -95,7 +95,7 @@ class EvaluationGraphs(RecordableCalls):
         return variant
 
     def _same_bits(self, run: Any, recording: Any, inputs: list[Any]) -> bool:
-        """With other weights and inputs than it was recorded with, so that nothing is right only because it has stayed the same."""
+        """With other weights and inputs than it was recorded with: what is right only because nothing changed shows."""
         assert self._holdings is not None
         with stirred_weights(self._torch, self._holdings, inputs) as others:
             plain = [out.clone() for out in run(others)]
