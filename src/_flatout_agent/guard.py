@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from typing import Callable
 
 # Set by `start` to the journal's writer; until then faults have nowhere to go but the debug switch.
@@ -22,6 +21,8 @@ def fault(where: str, error: BaseException) -> None:
     """Note a fault of ours: once per place, and never by raising."""
     try:
         if os.environ.get("FLATOUT_DEBUG"):
+            import traceback  # only now: a script's own `token.py` comes before Python's, as without us
+
             traceback.print_exception(type(error), error, error.__traceback__)
         if where in _seen or len(_seen) >= MOST_FAULTS:
             return

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import sys
-from importlib.abc import MetaPathFinder
 from threading import get_ident
 from time import perf_counter_ns
 from types import ModuleType
@@ -16,7 +14,7 @@ from _flatout_agent.guard import fault
 AfterImport = Callable[[ModuleType, int], None]
 
 
-class _Watch(MetaPathFinder):
+class _Watch:  # no MetaPathFinder: to import that one imports half of the library before the script can
     """Stands first among the finders until the module has been imported, then steps aside.
 
     Not sooner: many libraries ask whether there is a torch (`importlib.util.find_spec`) long before they import it.
@@ -27,9 +25,7 @@ class _Watch(MetaPathFinder):
         self._after = after
         self._looking = 0  # the thread in which we ask the other finders ourselves
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
         if name != self._name or self._looking == get_ident():
             return None
         self._looking = get_ident()

@@ -99,8 +99,9 @@ def test_a_settings_file_that_cannot_be_read(text, tmp_path):
 def test_nowhere_to_write(tmp_path, monkeypatch):
     (tmp_path / ".flatout").write_text("in the way")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    with pytest.raises(FlatoutError, match="no-place"):
+    with pytest.raises(FlatoutError) as raised:
         folder.new_run(tmp_path, 0.0)
+    assert raised.value.key == "error.no-place-for-records"
 
 
 @pytest.mark.parametrize(
