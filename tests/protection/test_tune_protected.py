@@ -1,0 +1,59 @@
+"""`flatout tune` with a script that writes where such scripts do: its own trials change nothing."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from planted_files import Homes
+
+from conftest import QUIET
+
+TRAIN = """
+import csv, os, shutil, sys
+from pathlib import Path
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+here = Path(__file__).resolve().parent
+for home in map(Path, sys.argv[1:]):
+    shutil.rmtree(home / "outputs")
+    (home / "outputs").mkdir()
+    (home / "checkpoints" / "last.pt").write_bytes(b"new")
+    csv.writer(open(home / "results.csv", "w")).writerow([1, 2])
+    (home / "new.txt").write_text("new")
+Path(os.path.expanduser("~/log.txt")).write_text("new")
+(here.parent / "outputs" / "best.pt").write_bytes(b"new")
+data, net = TensorDataset(torch.randn(4000, 8), torch.zeros(4000)), nn.Linear(8, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for epoch in range(20):
+    for x, y in DataLoader(data, batch_size=4):
+        loss = (net(x)[:, 0] - y).pow(2).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("overlay_for", ["as it is"], indirect=True)
+def test_a_dry_run_changes_nothing(tmp_path, overlay_for):
+    pytest.importorskip("torch")
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "best.pt").write_bytes(b"mine")
+    (project / "train.py").write_text(TRAIN, encoding="ascii")
+    overlay_for(project)  # or it is skipped
+    homes = Homes(tmp_path / "home")
+    command = [sys.executable, "-m", "flatout", "tune", "--dry-run", "--json", "train.py", *map(str, homes.folders)]
+    environ = {**os.environ, **QUIET, "HOME": str(homes.folders[0]), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    try:
+        ended = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=environ)
+        assert ended.returncode == 0, ended.stderr
+        assert json.loads(ended.stdout)["would_try"]
+        held, network = ended.stderr.splitlines()[:2]
+        assert held.startswith("Trials are held by an overlay of everything")
+        assert "no network" in network
+        homes.unchanged()
+        assert (tmp_path / "outputs" / "best.pt").read_bytes() == b"mine"
+    finally:
+        homes.remove()
