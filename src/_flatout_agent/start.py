@@ -330,6 +330,10 @@ def begin() -> None:
         from _flatout_agent.protection import write_guard
 
         write_guard.put_on(job["write_guard"])
+    if job.get("network_guard"):
+        from _flatout_agent.protection import network_guard
+
+        network_guard.put_on(job["network_guard"])
     if job.get("veto"):
         from _flatout_agent import veto
 

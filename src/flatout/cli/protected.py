@@ -25,6 +25,11 @@ def sentences(held: Protection, words: Words, allow_network: bool) -> list[str]:
     """How trials are held here; and what is not."""
     if held.kind == Kind.NONE:
         return []
-    network = [words("tune-held.network" if allow_network else "tune-held.no-network")]
-    has_say = held.kind == Kind.OVERLAY and "network" not in held.gaps
-    return [words(f"tune-held.{held.kind}"), *(network if has_say else []), *(words(f"tune-gap.{code}") for code in held.gaps)]
+    network = words("tune-held.network" if allow_network else "tune-held.no-network")
+    return [words(f"tune-held.{held.kind}"), network, *(words(f"tune-gap.{code}") for code in held.gaps)]
+
+
+def afterwards(held: Protection, words: Words) -> list[str]:
+    """What trials did that they were allowed to."""
+    addresses = held.addresses()
+    return [words("tune-held.addresses", addresses=", ".join(addresses))] if addresses else []

@@ -209,7 +209,10 @@ def _under_protection(line: list[str], place: Path, limits: dict[str, Any], aske
             trials.cards = CardMeter(look)
             trials.patience.keep_to(limits["budget_s"])
             trials.at_size = asked["task"].at_size if asked["task"] else None
-            return _search(trials, place, limits, asked, screen, line)
+            code = _search(trials, place, limits, asked, screen, line)
+            for sentence in protected.afterwards(protection, screen.words):
+                screen.say(sentence)
+            return code
 
 
 def _say_load(screen: Screen) -> None:

@@ -19,6 +19,7 @@ from flatout.launch import folder
 from flatout.launch.compiled import caches
 from flatout.launch.last_watch import remove
 from flatout.launch.scratch import LONGEST_TEMPORARY, SHARED_MEMORY, Scratch
+from flatout.launch.told import told
 
 UNWATCHED = (folder.HOME, "__pycache__", ".git")
 DORMANT_S = 600.0
@@ -45,7 +46,7 @@ class Guard:
         self.above: list[Path] = []
         self.environ: dict[str, str] = {}
         self.shared_place: str | None = None
-        self.hosts: list[str] = []  # addresses that trials before the last one opened
+        self._addresses: list[str] = []  # that trials before the last one opened
         self._shared: list[Path] = []
         self._before: dict[str, State | None] = {}
         self._scratch: Scratch | None = None
@@ -93,7 +94,7 @@ class Guard:
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command, with what an earlier one wrote gone."""
-        self.hosts += [host for host in self._told(HOSTS) if host not in self.hosts]
+        self._addresses = self.addresses()
         self._begin_anew()
         return list(command)
 
@@ -101,10 +102,14 @@ class Guard:
         """Past the guard, or Landlock: by a library in C, or by another program."""
         return [Path(path) for path, state in self._before.items() if _state(path) != state]
 
+    def addresses(self) -> list[str]:
+        """What trials reached by Python's sockets, where they may."""
+        return list(dict.fromkeys([*self._addresses, *self._told(HOSTS)]))
+
     def refused(self) -> str | None:
         """What the last trial was kept from changing; the last of it."""
-        told = self._told(REFUSED)
-        return told[-1] if told else None
+        words = self._told(REFUSED)
+        return words[-1] if words else None
 
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
         """What ended a trial, if not the script's own fault. It may go on after a refusal, and fail by itself."""
@@ -134,11 +139,7 @@ class Guard:
         self._reserve = min(RESERVE, shutil.disk_usage(self._own).free // 2)
 
     def _told(self, name: str) -> list[str]:
-        try:
-            told = (self._own / name).read_bytes()
-        except OSError:
-            return []
-        return list(dict.fromkeys(os.fsdecode(one) for one in told.split(b"\0") if one))
+        return told(self._own / name)
 
 
 def can_be_guarded(line: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED_HOSTS
 from flatout.base.records import Missing, Struct
 from flatout.launch import overlay_limits
 from flatout.launch.compiled import caches, user_cache
@@ -24,10 +25,13 @@ from flatout.launch.inside.kernel import PIVOT_ROOT, mounts
 from flatout.launch.inside.view import NOT_COVERED
 from flatout.launch.last_watch import remove
 from flatout.launch.scratch import Scratch, scratch_places
+from flatout.launch.told import told
 from flatout.machine import host
 
 SOURCE = Path(__file__).resolve().parents[2]
 START = "import sys; sys.path.insert(0, sys.argv[1]); from flatout.launch.inside.start import main; main(sys.argv[2:])"
+
+NETWORK = "network"  # the folder in which the agent tells what was wanted of it
 
 PROBE_S = 20.0
 LEAST_DISK = 2 << 30  # a place with less is taken only where there is no better one
@@ -91,6 +95,7 @@ class Overlay:
         self._reserve = 0
         self._scratch: Scratch | None = None
         self._shared: list[str] = []
+        self._addresses: list[str] = []  # that trials before the last one opened
         self._mps = multi_process_service(environ)
         self._entries: list[str] = []
         self.environ: dict[str, str] = {}
@@ -119,6 +124,9 @@ class Overlay:
                     break
         if self._scratch is not None:
             self.environ = caches(self._user_environ)
+            network = str(self._scratch.path / NETWORK)
+            self.job = {"network_guard": {"folder": network, "network": self._allow_network}}
+            self._shared.append(network)
             self._shared += [folder for folder in self.environ.values() if folder not in self._shared]
         return self
 
@@ -135,7 +143,16 @@ class Overlay:
         return None
 
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
+        hosts = self._told(REFUSED_HOSTS)
+        if hosts and NO_NETWORK in said:
+            return "no-network", {"host": hosts[-1]}
         return overlay_limits.met(said)
+
+    def addresses(self) -> list[str]:
+        return list(dict.fromkeys([*self._addresses, *self._told(HOSTS)]))
+
+    def _told(self, name: str) -> list[str]:
+        return told(self._scratch.path / NETWORK / name) if self._scratch is not None else []
 
     def overfull(self) -> Path | None:
         """Opening a large file for writing copies it whole."""
@@ -149,6 +166,9 @@ class Overlay:
         remove(str(layers))
         layers.mkdir()
         self._reserve = min(RESERVE, _free(layers) // 2)
+        self._addresses = self.addresses()
+        remove(str(self._scratch.path / NETWORK))
+        (self._scratch.path / NETWORK).mkdir()
         plan = self._scratch.path / "plan.json"
         plan.write_text(json.dumps(self._plan(layers)), encoding="ascii")
         return [sys.executable, "-I", "-S", "-c", START, str(SOURCE), str(plan), *command]

@@ -85,6 +85,9 @@ class Protection(Protocol):
     def overfull(self) -> Path | None:
         """The largest file that the trial at work wrote, once all of them leave too little room."""
 
+    def addresses(self) -> list[str]:
+        """Hosts that trials reached from Python, where they may use the network."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
@@ -126,6 +129,9 @@ class Unprotected:
 
     def overfull(self) -> Path | None:
         return None
+
+    def addresses(self) -> list[str]:
+        return []
 
 
 # Tried in this order. None: not for this command, or not on this system.
