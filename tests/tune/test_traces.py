@@ -4,7 +4,7 @@ import random
 from functools import cache
 
 from imagined import offer, plan
-from traces import made, recorded
+from traces import BUSY, made, recorded
 
 from flatout.knobs.model import Bound, Numerics
 from flatout.tune.answers import result_of
@@ -33,10 +33,16 @@ class Runner:
 
     def __init__(self, trace, gain, seed):
         self.trace, self.gain = trace, gain
-        self.place = random.Random(seed).randrange(len(trace.ordinary))
+        self.draw = random.Random(seed)
+        self.place = self.draw.randrange(len(trace.ordinary))
 
     def step(self, faster):
-        place = self.place = (self.place + 1) % len(self.trace.ordinary)
+        self.place += 1
+        if self.place == len(
+            self.trace.ordinary
+        ):  # somewhere else: in step with the order of the segments it would be no chance
+            self.place = self.draw.randrange(self.place)
+        place = self.place
         times = self.gain if faster else 1.0
         wait = self.trace.waits[place] / times
         return self.trace.ordinary[place] / times + wait + self.trace.extra[place], wait
@@ -70,7 +76,7 @@ def decision_of(trace, gain, seed):
 
 @cache
 def decisions(gain):
-    every = [*made(), *recorded()]
+    every = [*made(), *recorded(), *(recorded(BUSY) if gain == 1.0 else [])]
     return [(every[seed % len(every)].name, decision_of(every[seed % len(every)], gain, seed)) for seed in range(RUNS)]
 
 
@@ -85,6 +91,6 @@ def test_a_tenth_is_found():
 
 
 def test_there_are_traces_of_real_scripts():
-    every = recorded()
-    assert len(every) >= 8
+    every = [*recorded(), *recorded(BUSY)]
+    assert len(every) >= 10
     assert all(len(trace.ordinary) >= 250 and min(trace.ordinary) >= 0 for trace in every)
