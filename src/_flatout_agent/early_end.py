@@ -15,12 +15,12 @@ from _flatout_agent.drive import Course, Driver
 from _flatout_agent.parent import Parent
 
 AFTER_TURN = 3  # steps of the next epoch: the first belongs to the turn
-LEAST_STEPS = 8  # of a run, whatever its time
+LEAST_STEPS = 24  # before the cut: settings have come on and settled by then
 MOST_ON_THE_WAY = 64  # batches: an epoch that has not ended by then does not end by its sampler
 
 
 class EarlyEnd(Course):
-    """Around the course of an ordinary run. `cut_s`, `stop_s`: seconds from the process's start."""
+    """Around the course of an ordinary run. `cut_s`, `stop_s`: seconds from the first step, however long the start took."""
 
     def __init__(
         self, course: Course, ended: Callable[[], None], cut_s: float, stop_s: float, parent: Parent | None = None
@@ -32,7 +32,7 @@ class EarlyEnd(Course):
         self._goes_on = True  # the course wants to hear of further steps
         self._cut = False  # the epoch of what is trained on ends now
         self._cut_at = 0  # the step at which that was wanted
-        self._steps = self._turned_at = 0
+        self._steps = self._turned_at = self._first = 0
         self._turns = 0
         self._since_cut = 0  # batches of the epoch that is to end
         self._driver: Any = None
@@ -51,11 +51,14 @@ class EarlyEnd(Course):
         if self._goes_on:
             self._goes_on = self._course.stepped(driver, now)
         self._steps = driver.scene.steps_done
-        ran = now - driver.tape.clock.began
+        self._first = self._first or now
+        ran = now - self._first
+        if ran >= self._stop_ns:
+            self._leave(driver)
         if self._steps < LEAST_STEPS or ran < self._cut_ns:
             return True
         past_turn = self._turns > 0 and self._steps >= self._turned_at + AFTER_TURN
-        if past_turn or ran >= self._stop_ns or not driver.scene.loaders:
+        if past_turn or not driver.scene.loaders:
             self._leave(driver)
         if not self._cut_at:
             self._cut, self._cut_at = True, self._steps

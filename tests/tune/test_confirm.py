@@ -33,10 +33,10 @@ class Machine:
         factor = self.noise.pop(0) if self.noise else 1.0
         parts = {name: value * factor for name, value in promise.without_more(told).items()}
         whole = sum(parts.values())
-        if whole <= until["stop_s"]:
+        if whole - parts["start"] <= until["cut_s"]:
             self.clock += whole
             return Measured(parts=parts, epochs=self.epochs, step_s=parts["steps"] / 500, put_on_step=4)
-        self.clock += until["stop_s"]
+        self.clock += until["cut_s"] + parts["start"]
         each = {name: parts[name] / self.epochs for name in promise.EACH}
         return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4)
 
@@ -141,6 +141,12 @@ def test_a_plain_run_that_dies_later_leaves_what_was_measured():
 
     found = Machine(parts).confirm({"workers": "4"}, plain_s=14.0)
     assert (found.code, found.pairs) == ("confirmed", 1)
+
+
+def test_runs_of_too_few_steps_judge_nothing():
+    """On a machine so busy that the start took all of the time."""
+    found = Machine(lambda knobs: Missing("too-few-steps")).confirm({"workers": "4"})
+    assert (found.code, found.knobs) == ("no-time", {"workers": "4"})
 
 
 def test_without_time_nothing_is_run():

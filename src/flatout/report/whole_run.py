@@ -15,7 +15,7 @@ NOT_THE_LOOP = [name for name in PARTS if name != "steps"]
 
 def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     if whole.code in ("no-time", "plain-fails", "tuned-fails"):
-        why = words(f"whole-run.why-{whole.why}", code=whole.detail) if whole.why else ""
+        why = words(f"whole-run.why-{whole.why}", code=whole.detail) if whole.why and whole.code != "no-time" else ""
         return [words(f"whole-run.{whole.code}", why=why)]
     told = [_headline(whole, words)]
     told += [_repaid(whole, words)] if whole.repaid_after else []

@@ -19,9 +19,10 @@ SHARE = 0.4  # of the budget, kept back for this
 STARTS = 8.0  # first looks: what two pairs of runs need that are ended early
 LEAST_S = 4.0  # beside the starts, of one pair
 FITS = 0.55  # of the time that is left: so long may the plain run be, and the pair still fit
-CUT = 0.6  # of a run's limit passes before its epoch is cut short
-KILL = 2.0  # times its limit: what has not ended then is ended
-KILL_MORE_S = 15.0
+CUT = 0.6  # of the time for a run's loop passes before its epoch is cut short
+LEAST_LOOP_S = 3.0
+STOP = 2.5  # times that time: a validation may be long
+KILL_STARTS, KILL_MORE_S = 4.0, 30.0  # what has not ended then is ended
 PAIRS, MOST_PAIRS = 2, 4
 COSTS_ONCE = ("compile", "cudnn_benchmark")  # left out in this order
 
@@ -80,6 +81,7 @@ class Confirmation:
         self._number = 0
         self._longest_s = {False: 0.0, True: 0.0}  # of a plain and of a tuned run
         self._until: dict[str, float] = {}
+        self._longest_run_s = 0.0
 
     def confirm(self, knobs: Values, room_s: float, start_s: float, length: RunLength | None, loop: Ratio | None,
                 plain_s: float | None = None) -> Confirmed:  # fmt: skip
@@ -87,9 +89,10 @@ class Confirmation:
         if room_s < 2 * start_s + LEAST_S:
             return Confirmed(code="no-time", knobs=knobs)
         ends = self._now() + room_s
-        limit_s = FITS * room_s if plain_s is not None and plain_s <= FITS * room_s else room_s / (2 * PAIRS)
-        limit_s = max(limit_s, start_s + LEAST_S / 2)
-        self._until = {"cut_s": start_s + CUT * (limit_s - start_s), "stop_s": limit_s}
+        fits = plain_s is not None and plain_s <= FITS * room_s
+        loop_s = max(LEAST_LOOP_S, (FITS * room_s if fits else room_s / (2 * PAIRS)) - start_s)
+        self._until = {"cut_s": loop_s if fits else CUT * loop_s, "stop_s": STOP * loop_s}
+        self._longest_run_s = KILL_STARTS * start_s + self._until["stop_s"] + KILL_MORE_S
         arms = Arms()
         failed = self._pairs(arms, knobs, ends, lambda: _decided(arms, length, loop), lambda: _slower(arms, length, loop))
         if failed is not None:
@@ -117,7 +120,7 @@ class Confirmation:
         self._number += 1
         self._told(self._number, tuned)
         began = self._now()
-        found = self._run(knobs, self._until, KILL * self._until["stop_s"] + KILL_MORE_S)
+        found = self._run(knobs, self._until, self._longest_run_s)
         self._longest_s[tuned] = max(self._longest_s[tuned], self._now() - began)
         return found
 
@@ -154,7 +157,7 @@ class Confirmation:
 
 
 def _failed(found: Missing, tuned: bool, knobs: Values, left_out: Mapping[str, str] | None = None) -> Confirmed:
-    code = "tuned-fails" if tuned else "plain-fails"
+    code = "no-time" if found.reason == "too-few-steps" else "tuned-fails" if tuned else "plain-fails"
     return Confirmed(code=code, knobs=dict(knobs), left_out=dict(left_out or {}), why=found.reason, detail=found.detail)
 
 

@@ -14,7 +14,9 @@ from flatout.measure.promise import Measured
 
 Line = dict[str, Any]
 
+FEWEST_STEPS = 20  # of a run that was ended early: fewer are its warm-up
 FEWEST_STEADY = 6  # steps of the second half: fewer tell no steady speed
+LEAST_LOOP_S = 10.0  # or so long: slow steps are few
 NANO = 1e-9
 
 
@@ -57,6 +59,8 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
     step_s, excess = _steady(story, lines)
     parts = {**parts, "building": parts["building"] + excess, "steps": parts["steps"] - excess}
     early = next((line for line in lines if line.get("kind") == "ended-early"), None)
+    if early is not None and story.steps < FEWEST_STEPS and parts["turns"] + parts["steps"] < LEAST_LOOP_S:
+        return Missing("too-few-steps")
     if early is None:
         return Measured(parts=parts, epochs=scale.units(story), step_s=step_s, put_on_step=_put_on_step(lines))
     return replace(_put_together(parts, story, early, scale, step_s), put_on_step=_put_on_step(lines))
