@@ -15,12 +15,14 @@ from _flatout_agent.drive import Course, Driver
 from _flatout_agent.parent import Parent
 
 AFTER_TURN = 3  # steps of the next epoch: the first belongs to the turn
-LEAST_STEPS = 24  # before the cut: settings have come on and settled by then
+SETTLED = 24  # steps: settings have come on and warmed up by then; of slow steps fewer
+SETTLED_SLOWLY, SETTLING = 10, 0.5  # steps, after this share of the time to the cut
+TIMED_STEPS = 20  # before the cut, and after the settling; or twice the time to it
 MOST_ON_THE_WAY = 64  # batches: an epoch that has not ended by then does not end by its sampler
 
 
 class EarlyEnd(Course):
-    """Around the course of an ordinary run. `cut_s`, `stop_s`: seconds from the first step, however long the start took."""
+    """Around the course of an ordinary run. `cut_s`: seconds of the settled loop; `stop_s`: from the first step."""
 
     def __init__(
         self, course: Course, ended: Callable[[], None], cut_s: float, stop_s: float, parent: Parent | None = None
@@ -33,6 +35,7 @@ class EarlyEnd(Course):
         self._cut = False  # the epoch of what is trained on ends now
         self._cut_at = 0  # the step at which that was wanted
         self._steps = self._turned_at = self._first = 0
+        self._settled = self._timed_from = 0  # when, and the step
         self._turns = 0
         self._since_cut = 0  # batches of the epoch that is to end
         self._driver: Any = None
@@ -52,10 +55,13 @@ class EarlyEnd(Course):
             self._goes_on = self._course.stepped(driver, now)
         self._steps = driver.scene.steps_done
         self._first = self._first or now
-        ran = now - self._first
-        if ran >= self._stop_ns:
+        if now - self._first >= self._stop_ns:
             self._leave(driver)
-        if self._steps < LEAST_STEPS or ran < self._cut_ns:
+        if not self._settled:
+            self._settle(driver, now)
+            return True
+        ran = now - self._settled
+        if ran < self._cut_ns or (self._steps < self._timed_from + TIMED_STEPS and ran < 2 * self._cut_ns):
             return True
         past_turn = self._turns > 0 and self._steps >= self._turned_at + AFTER_TURN
         if past_turn or not driver.scene.loaders:
@@ -63,6 +69,18 @@ class EarlyEnd(Course):
         if not self._cut_at:
             self._cut, self._cut_at = True, self._steps
         return True
+
+    def _settle(self, driver: Driver, now: int) -> None:
+        """From here on the loop is as it stays: what was done until now is written down, so that it can be taken off."""
+        slow = self._steps >= SETTLED_SLOWLY and now - self._first >= SETTLING * self._cut_ns
+        if (self._steps < SETTLED and not slow) or driver.scene.handover.unsettled():
+            return
+        driver.synchronize()
+        driver.tape.tell()
+        clock = driver.tape.clock
+        self._settled, self._timed_from, self._turns = now, self._steps, 0
+        told = {"steps": clock.steps, "turns": clock.turns, "phases": clock.totals, "script_outside": clock.script_outside}
+        driver.write("settled", step=self._steps, **told)
 
     def iterator_began(self, iterator: int) -> None:
         self._course.iterator_began(iterator)
@@ -104,6 +122,7 @@ class EarlyEnd(Course):
         return self._driver.torch.is_grad_enabled() and any(loader.dataset is dataset for loader in known)
 
     def _leave(self, driver: Driver) -> None:
+        driver.synchronize()
         driver.tape.tell()
         clock = driver.tape.clock
         driver.write("ended-early", step=self._steps, turns=self._turns, cut_at=self._cut_at, batches=clock.batches)

@@ -24,7 +24,8 @@ class Machine:
     def now(self):
         return self.clock
 
-    def run(self, knobs, until, longest_s):
+    def run(self, knobs, plain, until, longest_s):
+        assert bool(plain) is bool(knobs)
         self.ran.append(dict(knobs))
         told = self.parts(knobs)
         if isinstance(told, Missing):

@@ -34,8 +34,8 @@ def confirmed(
         length = None  # epochs of a loader without a length: nothing here counts them
     clock = SystemClock()
 
-    def run(knobs: dict[str, str], until: dict[str, float], longest_s: float) -> Any:
-        made = trials.run_whole(knobs, until, longest_s)
+    def run(knobs: dict[str, str], plain: dict[str, float], until: dict[str, float], longest_s: float) -> Any:
+        made = trials.run_whole(knobs, plain, until, longest_s)
         return measured(made, _scale(batches, knobs, end))
 
     def told(number: int, tuned: bool) -> None:

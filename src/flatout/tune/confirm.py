@@ -26,7 +26,8 @@ KILL_STARTS, KILL_MORE_S = 4.0, 30.0  # what has not ended then is ended
 PAIRS, MOST_PAIRS = 2, 4
 COSTS_ONCE = ("compile", "cudnn_benchmark")  # left out in this order
 
-Run = Callable[[Values, dict[str, float], float], "Measured | Missing"]  # knobs, until, when it is killed
+# Knobs, what a plain step and turn took (for a tuned run, as its profile will say), until, when it is killed.
+Run = Callable[[Values, dict[str, float], dict[str, float], float], "Measured | Missing"]
 Told = Callable[[int, bool], None]  # the number of the run that begins, and whether it is a tuned one
 
 
@@ -110,17 +111,18 @@ class Confirmation:
                 break
             if place % 2 == 0 and arms.pairs and (slower() or (arms.pairs >= PAIRS and enough())):
                 break
-            found = self._one(knobs if tuned else {}, tuned)
+            found = self._one(knobs if tuned else {}, tuned, arms)
             if isinstance(found, Missing):
                 return None if arms.pairs >= 1 and not tuned else (found, tuned)
             (arms.tuned if tuned else arms.plain).append(found)
         return None
 
-    def _one(self, knobs: Values, tuned: bool) -> Measured | Missing:
+    def _one(self, knobs: Values, tuned: bool, arms: Arms) -> Measured | Missing:
         self._number += 1
         self._told(self._number, tuned)
         began = self._now()
-        found = self._run(knobs, self._until, self._longest_run_s)
+        plain = _plain_pace(arms.plain) if tuned and "batch_size" not in knobs else {}
+        found = self._run(knobs, plain, self._until, self._longest_run_s)
         self._longest_s[tuned] = max(self._longest_s[tuned], self._now() - began)
         return found
 
@@ -146,7 +148,7 @@ class Confirmation:
             for _ in range(PAIRS):
                 if rest.tuned and self._now() + one_s > ends:
                     break
-                found = self._one(knobs, True)
+                found = self._one(knobs, True, arms)
                 if isinstance(found, Missing):
                     return _failed(found, True, knobs, left_out)
                 rest.tuned.append(found)
@@ -221,6 +223,13 @@ def ratio_for(plain: RunModel, tuned: RunModel, epochs: float | None) -> Ratio |
     if epochs is None:
         return promise.ratio_of(*(_each(one) for one in (plain, tuned)))
     return promise.speedup(plain, tuned, epochs)
+
+
+def _plain_pace(runs: Sequence[Measured]) -> dict[str, float]:
+    """By which a run under the profile judges its settings."""
+    step_s = _least([run.step_s for run in runs])
+    turns = [run.parts.get("turns", 0.0) / run.epochs for run in runs if run.epochs > 0]
+    return {"step_s": step_s, **({"turn_s": min(turns)} if turns else {})} if isinstance(step_s, float) else {}
 
 
 def _least(values: list[float | Missing]) -> float | Missing:

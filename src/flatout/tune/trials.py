@@ -269,11 +269,11 @@ class Trials:
         self.stop()
         return told
 
-    def run_whole(self, knobs: Values, until: dict[str, float], longest_s: float) -> RunMade:
+    def run_whole(self, knobs: Values, plain: dict[str, float], until: dict[str, float], longest_s: float) -> RunMade:
         """The script in a fresh child as `flatout run` starts it, with these knobs; to its end, or to `until`."""
         self.stop()
         began = self._clock.monotonic()
-        child = self._begin(self._command_for(knobs), knobs=without_batch(knobs), until=until)
+        child = self._begin(self._command_for(knobs), knobs=without_batch(knobs), plain=plain, until=until)
         late = self._wait(child, lambda: None, longest_s) == "hang"
         wall_s = self._clock.monotonic() - began
         code = None if late else child.process.returncode

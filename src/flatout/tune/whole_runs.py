@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from _flatout_agent.wire import PHASES, TRAINING_PHASES
+from _flatout_agent.wire import PHASES
 from flatout.base.records import Missing, Struct, replace
 from flatout.measure import promise
 from flatout.measure.attribution import ProcessStory, close_account, read_story
@@ -14,8 +13,7 @@ from flatout.measure.promise import Measured
 
 Line = dict[str, Any]
 
-FEWEST_STEPS = 20  # of a run that was ended early: fewer are its warm-up
-FEWEST_STEADY = 6  # steps of the second half: fewer tell no steady speed
+FEWEST_STEPS = 8  # after the settling: fewer tell no steady speed
 LEAST_LOOP_S = 10.0  # or so long: slow steps are few
 NANO = 1e-9
 
@@ -56,14 +54,47 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
         return Missing("no-steps")
     story, lines = told
     parts = parts_of(close_account(story.phases, run.wall_s, story.finished), story.script_outside_s)
-    step_s, excess = _steady(story, lines)
-    parts = {**parts, "building": parts["building"] + excess, "steps": parts["steps"] - excess}
-    early = next((line for line in lines if line.get("kind") == "ended-early"), None)
-    if early is not None and story.steps < FEWEST_STEPS and parts["turns"] + parts["steps"] < LEAST_LOOP_S:
+    loop = _settled(story, lines)
+    put_on = _put_on_step(lines)
+    step_s = loop.step_s if loop is not None else Missing("not-measured")
+    if loop is not None:
+        parts = {**parts, "building": parts["building"] + loop.before_s, "steps": parts["steps"] - loop.before_s}
+    if not any(line.get("kind") == "ended-early" for line in lines):
+        return Measured(parts=parts, epochs=scale.units(story), step_s=step_s, put_on_step=put_on)
+    if loop is None:
         return Missing("too-few-steps")
-    if early is None:
-        return Measured(parts=parts, epochs=scale.units(story), step_s=step_s, put_on_step=_put_on_step(lines))
-    return replace(_put_together(parts, story, early, scale, step_s), put_on_step=_put_on_step(lines))
+    return replace(_put_together(parts, loop, scale.steps(story), scale), step_s=step_s, put_on_step=put_on)
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """The loop from when it had settled to its end."""
+
+    parts: dict[str, float]
+    steps: int
+    turns: int
+    step_s: float
+    before_s: float  # what the steps until then took beyond such steps: first calls, plans, recordings, workers
+
+
+def _settled(story: ProcessStory, lines: list[Line]) -> Loop | None:
+    """None where it took too few steps since."""
+    mark = next((line for line in lines if line.get("kind") == "settled"), None)
+    last = next((line for line in reversed(lines) if line.get("kind") == "window"), None)
+    if mark is None or last is None:
+        return None
+    steps = last["steps"] - mark["steps"]
+    before, after = _parts(mark), _parts(last)
+    parts = {name: after[name] - before[name] for name in after}
+    if steps < 1 or (steps < FEWEST_STEPS and parts["steps"] < LEAST_LOOP_S):
+        return None
+    step_s = parts["steps"] / steps
+    more_s = max(0.0, before["steps"] - step_s * mark["steps"])
+    return Loop(parts=parts, steps=steps, turns=last["turns"] - mark["turns"], step_s=step_s, before_s=more_s)
+
+
+def _parts(told: Line) -> dict[str, float]:
+    named = {name: value * NANO for name, value in zip(PHASES, told["phases"], strict=True)}
+    return parts_of(named, told.get("script_outside", 0) * NANO)
 
 
 def _lead(journals: list[list[Line]]) -> tuple[ProcessStory, list[Line]] | None:
@@ -76,35 +107,10 @@ def _put_on_step(lines: list[Line]) -> int | None:
     return next((int(line["step"]) for line in lines if line.get("kind") == "knobs"), None)
 
 
-def _steady(story: ProcessStory, lines: list[Line]) -> tuple[float | Missing, float]:
-    """A step of the second half, and what the first half took beyond such steps: the first calls, plans, recordings."""
-    windows = [line for line in lines if line.get("kind") == "window" and line.get("steps")]
-    if not windows or windows[-1]["steps"] != story.steps:
-        return Missing("not-measured"), 0.0
-    last = windows[-1]
-    middle = next((line for line in windows if line["steps"] >= last["steps"] / 2), last)
-    steps = last["steps"] - middle["steps"]
-    if steps < FEWEST_STEADY:
-        return Missing("not-measured"), 0.0
-    before, after = _loop_s(middle), _loop_s(last)
-    step_s = (after - before) / steps
-    return step_s, max(0.0, before - step_s * middle["steps"])
-
-
-def _loop_s(window: Line) -> float:
-    """Spent in steps until then; of the script's own code only what comes with them."""
-    named = dict(zip(PHASES, window["phases"], strict=True))
-    outside = float(window.get("script_outside", 0))
-    return (math.fsum(named[name] for name in TRAINING_PHASES) - outside) * NANO
-
-
-def _put_together(parts: dict[str, float], story: ProcessStory, early: Line, scale: Scale, step_s: float | Missing) -> Measured:
-    """One epoch from a part of it: as many steady steps as it has, and one turn with all that comes there."""
-    steps, turns = scale.steps(story), int(early.get("turns") or 0)
-    usual = step_s if isinstance(step_s, float) else parts["steps"] / story.steps
-    if scale.batches is None or not turns:
-        each = {name: parts[name] * steps / story.steps for name in promise.EACH}
-    else:
-        each = {name: parts[name] / turns for name in ("turns", "validation", "checkpoint", "script", "unexplained")}
+def _put_together(parts: dict[str, float], loop: Loop, steps: float, scale: Scale) -> Measured:
+    """One epoch of so many steps: steady ones, and one turn with all that comes there."""
+    by_turn = scale.batches is not None and loop.turns > 0
+    each = {name: loop.parts[name] / loop.turns if by_turn else loop.parts[name] * steps / loop.steps for name in promise.EACH}
     once = {name: parts[name] for name in promise.ONCE}
-    return Measured(parts={**once, **each, "steps": steps * usual}, epochs=1.0, step_s=step_s, whole=False, turns=turns)
+    turns = loop.turns if scale.batches is not None else 0
+    return Measured(parts={**once, **each, "steps": steps * loop.step_s}, epochs=1.0, whole=False, turns=turns)
