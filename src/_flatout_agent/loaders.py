@@ -62,6 +62,11 @@ def settings_of(loader: Any) -> dict[str, Any]:
     }
 
 
+def is_of_the_script(name: str) -> bool:
+    """Whether this file is the script's: neither a package's, nor ours, nor code without a file."""
+    return not name.startswith((_OURS, "<")) and not any(part in name for part in _PACKAGES)
+
+
 def calling_line(torch_folder: str) -> str:
     """File and line of the script that called torch: the nearest frame that is not a package's, else the nearest at all."""
     frame: Any = sys._getframe(1)

@@ -130,6 +130,8 @@ class Agent:
         if os.getpid() != self.pid or self.tape.off or others:
             return  # what a thread of the script's still does may be the training itself
         try:
+            if self.tape.own_lines is not None:
+                self.tape.own_lines.end()
             self.ended = self.tape.main_ended()
             self._look_last()
             self.clock.worked(perf_counter_ns() - self.ended)
@@ -202,7 +204,8 @@ class Agent:
         try:
             self._introduce()
             look = self.tape.look.told(self.clock.samples + self.clock.samples_before) if self.tape.look else {}
-            self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock), **look)
+            lines = self.tape.own_lines.told() if self.tape.own_lines else {}
+            self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock), **look, **lines)
         except OSError as error:
             self.tape.stop()  # a full disk: stop writing and measuring, training goes on
             guard.fault("journal", error)
@@ -253,6 +256,7 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     from _flatout_agent.observe.closely import CloseLook
     from _flatout_agent.observe.glances import Glances
     from _flatout_agent.observe.inputs import Inputs
+    from _flatout_agent.observe.own_lines import OwnLines
     from _flatout_agent.observe.resting import Resting
 
     tape.look = CloseLook(torch)
@@ -274,6 +278,10 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     patches.on_take_off(lambda: tape.after_reading.remove(look_again))
     patches.on_take_off(lambda: setattr(tape, "look_for_device", lambda: None))
     compiling.watch(tape, on_tensors, patches)
+    tape.own_lines = own_lines = OwnLines(torch, tape)
+    tape.after_reading.append(own_lines.after_reading)
+    patches.on_take_off(lambda: tape.after_reading.remove(own_lines.after_reading))
+    patches.on_take_off(own_lines.end)
     return on_tensors
 
 

@@ -32,6 +32,7 @@ class Tape:
         self.feed: Callable[[Any, Any], Any] | None = None  # stands between the script and its loader, if anything does
         self.epochs: Callable[[Any, Any], Any] | None = None
         self.glances: Any = None  # a Glances, which lifts hooks while `glancing`
+        self.own_lines: Any = None  # an OwnLines
         self.met: Callable[[], None] | None = None  # an optimizer that had not stepped before
         self.inputs: Any = None  # an Inputs, until it knows how many samples a step takes
         self.moved: Callable[[], None] | None = None  # to another thread: what began there before was not listened to

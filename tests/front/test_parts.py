@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _flatout_agent.wire import FIRST_PHASES, PHASES
+from flatout.measure import readings
 from flatout.measure.attribution import attribute
 from flatout.measure.parts import PARTS, parts_of
 
@@ -52,3 +53,10 @@ def test_a_journal_of_the_first_version_is_read():
     assert told.phases["input"] == 1.0
     assert told.phases["shutdown"] == pytest.approx(0.5)
     assert (told.turns, told.script_outside_s) == (0, 0.0)
+
+
+def test_lines_of_the_script_share_what_the_phase_took():
+    window = {"own_lines": [["t.py:41", 600], ["t.py:9", 200], "odd"], "own_lines_seen": 1000}
+    told = readings.script_lines(window, 20.0)
+    assert [(line.site, line.spent_s) for line in told] == [("t.py:41", 12.0), ("t.py:9", 4.0)]
+    assert readings.script_lines({}, 20.0) == []

@@ -22,6 +22,13 @@ class LoaderUse(Struct, kw_only=True, omit_defaults=True):
     batches: int = 0  # that were trained on
 
 
+class ScriptLine(Struct, kw_only=True):
+    """A line of the script's own code between the known parts of the loop, and what was spent in it (and in what it calls)."""
+
+    site: str  # file:line
+    spent_s: float
+
+
 class DeviceMemory(Struct, kw_only=True, omit_defaults=True):
     """torch's allocator at the end of the run."""
 

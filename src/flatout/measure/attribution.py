@@ -7,7 +7,7 @@ from typing import Any
 from _flatout_agent.wire import FIRST_PHASES, PHASES, TRAINING_PHASES, WARM_STEPS
 from flatout.base.records import Missing, Struct, field, replace
 from flatout.machine.deep_look import DeepLook
-from flatout.machine.run_look import DeviceLook, DeviceMix, LoaderUse, Losses, OutOfMemory
+from flatout.machine.run_look import DeviceLook, DeviceMix, LoaderUse, Losses, OutOfMemory, ScriptLine
 from flatout.measure import bound, readings
 from flatout.measure import deep as deep_readings
 from flatout.measure.bound import Bottleneck
@@ -31,6 +31,7 @@ class ProcessStory(Struct, kw_only=True):
     foreign_batches: int
     phases: dict[str, float]
     script_outside_s: float  # of the script's own code: what does not come with every step
+    script_lines: list[ScriptLine]
     put_on_s: float  # of flatout's own work: putting settings on
     turns: int
     rate: float | None  # samples per second after the warm-up
@@ -73,6 +74,7 @@ class Attribution(Struct, kw_only=True):
     deep: DeepLook = field(default_factory=DeepLook)
     samples_per_step: float | Missing = field(default_factory=lambda: Missing("no-batches"))
     script_outside_s: float = 0.0
+    script_lines: list[ScriptLine] = field(default_factory=list)
     put_on_s: float = 0.0
     turns: int = 0
     batches: int = 0  # of the leading process
@@ -110,6 +112,7 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         deep=deep_readings.read(lead.deep, [line for lines in journals for line in deep_readings.lines_of(lines)]),
         samples_per_step=samples / lead.steps if samples and lead.steps else Missing("no-batches"),
         script_outside_s=lead.script_outside_s,
+        script_lines=lead.script_lines,
         put_on_s=lead.put_on_s,
         turns=lead.turns,
         batches=lead.batches,
@@ -150,6 +153,7 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         foreign_batches=last.get("foreign_batches", 0),
         phases=phases,
         script_outside_s=last.get("script_outside", 0) * NANO,
+        script_lines=readings.script_lines(last, phases["script"]),
         put_on_s=last.get("put_on", 0) * NANO,
         turns=last.get("turns", 0),
         rate=rate,

@@ -9,7 +9,7 @@ from flatout.base.records import Missing, Record, Struct, field
 from flatout.knobs.model import KnobUse
 from flatout.machine.deep_look import DeepLook
 from flatout.machine.model import Machine
-from flatout.machine.run_look import DeviceLook, DeviceMix, GpuChange, HostStrain, LoaderUse, Losses, OutOfMemory
+from flatout.machine.run_look import DeviceLook, DeviceMix, GpuChange, HostStrain, LoaderUse, Losses, OutOfMemory, ScriptLine
 from flatout.measure.auto import AutoTuning
 from flatout.measure.delivered import Delivery
 
@@ -69,6 +69,7 @@ class Summary(Record):
     parts: dict[str, float] = field(default_factory=dict)  # of the whole run: seconds that add up to wall_s
     turns: int = 0  # from one epoch to the next
     script_outside_s: float = 0.0  # of the phase `script`: between epochs and after the last step
+    script_lines: list[ScriptLine] = field(default_factory=list)  # of the phase `script`: where most of it was spent
     put_on_s: float = 0.0  # of the phase `settings`: putting settings on; the rest is flatout itself
 
     @property

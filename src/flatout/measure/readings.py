@@ -24,6 +24,7 @@ from flatout.machine.run_look import (
     OutOfMemory,
     PlacedTensor,
     Regime,
+    ScriptLine,
 )
 from flatout.measure.growth import grown
 
@@ -56,6 +57,15 @@ def losses_of(window: Line) -> Losses:
     last = finite[-1][0] if finite else -1
     broken = [step for step, value in points if step > last and not math.isfinite(value)]
     return Losses(points=finite, not_finite=len(points) - len(finite), not_finite_from=broken[0] if broken else UNKNOWN)
+
+
+def script_lines(window: Line, whole_s: float) -> list[ScriptLine]:
+    """Looks at a thread tell shares; of what the phase took in all."""
+    seen = _number(window.get("own_lines_seen"))
+    pairs = [pair for pair in _list(window.get("own_lines")) if isinstance(pair, list) and len(pair) == 2]
+    if not seen or seen <= 0:
+        return []
+    return [ScriptLine(site=str(site), spent_s=min(1.0, (_number(spent) or 0.0) / seen) * whole_s) for site, spent in pairs]
 
 
 def tokens_of(window: Line) -> int | None:

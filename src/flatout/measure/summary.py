@@ -44,6 +44,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         parts=parts,
         turns=told.turns,
         script_outside_s=told.script_outside_s,
+        script_lines=told.script_lines,
         put_on_s=told.put_on_s,
         processes=told.processes,
         torch=told.torch,

@@ -13,11 +13,14 @@ from flatout.report import numbers, run_auto, run_deep, run_device, run_knobs, r
 from flatout.report.terminal import Group, RenderableType, Table, Text, bar, hanging
 
 BAR = 28
+MOST_SCRIPT_LINES = 3
+WORTH_A_LINE = 0.02  # of the wall time
 MOST_FINDINGS = 4  # one screen; the record has them all
 
 COLOURS = {
     "startup": "bright_black",
     "settings": "bright_magenta",
+    "put-on": "bright_magenta",
     "input": "yellow",
     "copy": "magenta",
     "forward": "green",
@@ -37,7 +40,7 @@ COLOURS = {
 def render(summary: Summary, found: list[Finding], words: Words, record: str) -> RenderableType:
     """`record` is the path of what this was rendered from, for those who want more."""
     parts: list[RenderableType] = [Text(), _title(summary, words), _table(summary, words)]
-    parts += [Text(line) for line in _figures(summary, words)]
+    parts += [Text(line) for line in (*_figures(summary, words), *_script_lines(summary, words))]
     bound = run_device.bound_line(summary, words)
     parts += [Text(bound, style="bold")] if bound else []
     parts += [Text(line) for line in (run_device.memory_line(summary, words), *run_device.gpu_lines(summary, words)) if line]
@@ -82,8 +85,7 @@ def _table(summary: Summary, words: Words) -> Table:
     table.add_column(words("run.share"), justify="right")
     table.add_column("", width=BAR)
     table.add_column(words("run.per-step"), justify="right")
-    for name in PHASES:
-        spent = summary.phases.get(name, 0.0)
+    for name, spent in _rows(summary):
         if not spent and name != "unexplained":
             continue
         share = spent / summary.wall_s if summary.wall_s else 0.0
@@ -96,6 +98,24 @@ def _table(summary: Summary, words: Words) -> Table:
             "" if per_step is None else numbers.seconds(per_step),
         )
     return table
+
+
+def _rows(summary: Summary) -> list[tuple[str, float]]:
+    """The phases; of flatout's own work putting settings on is told apart."""
+    rows = []
+    for name in PHASES:
+        spent = summary.phases.get(name, 0.0)
+        if name == "settings":
+            rows.append(("put-on", min(spent, summary.put_on_s)))
+            spent = max(0.0, spent - summary.put_on_s)
+        rows.append((name, spent))
+    return rows
+
+
+def _script_lines(summary: Summary, words: Words) -> list[str]:
+    lines = [line for line in summary.script_lines if line.spent_s >= WORTH_A_LINE * summary.wall_s][:MOST_SCRIPT_LINES]
+    told = [words("run.script-line", time=numbers.seconds(line.spent_s), site=run_deep.short(line.site)) for line in lines]
+    return [words("run.script-lines", lines=words("run.comma").join(told))] if told else []
 
 
 def _in_the_loop(name: str, spent: float, summary: Summary) -> float:
