@@ -187,7 +187,7 @@ def by_environment(self, index):
 
 
 def by_default_dtype(self, index):
-    return float(torch.tensor(0.1).double())
+    return float(torch.tensor(0.1).element_size())
 
 
 def by_folder(self, index):

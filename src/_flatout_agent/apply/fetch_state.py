@@ -27,7 +27,7 @@ from _flatout_agent.apply.process_state import changes_calls, process_state
 from _flatout_agent.apply.trusted import LOGGING, SHARED, draws, is_constant, is_trusted
 from _flatout_agent.identities import Identities
 
-MOST_VISITS = 20_000
+MOST_VISITS = 6_000
 
 
 class FetchState(NamedTuple):
