@@ -85,7 +85,7 @@ def test_a_long_epoch_is_cut_and_its_validation_is_not(workers, knobs, ran):
     assert not found.whole
     assert found.parts["steps"] > 25_000 * 0.002
     assert found.step_s > 0.002
-    assert found.parts["validation"] == pytest.approx(40 * 0.002, rel=2.0)
+    assert found.parts["validation"] > 40 * 0.002 * 0.8
     assert found.parts["checkpoint"] > 0
 
 
