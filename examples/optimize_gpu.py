@@ -26,6 +26,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", help="YAML or JSON configuration of a training; the optimised one is written beside it")
     parser.add_argument("--benchmark", action="store_true", help="measure with the command that trains instead of estimating")
+    parser.add_argument("--output", "-o", metavar="FILE", help="where the optimised configuration goes")
+    parser.add_argument("--force", action="store_true", help="write over it if it is there already")
     parser.add_argument("--monitor", type=float, metavar="SECONDS", help="watch the cards for so long; 0: until stopped")
     parser.add_argument("command", nargs="*", help="after --: the command that trains, {config} in the place of the configuration")
     args = parser.parse_args()
@@ -40,6 +42,8 @@ def main():
 
 def optimize(parser, args):
     line = [sys.executable, "-m", "flatout", "tune", "--config", args.config]
+    line += ["--output", args.output] if args.output is not None else []
+    line += ["--force"] if args.force else []
     if args.benchmark:
         line += ["--", *(args.command or usual_command(parser))]
     elif args.command:

@@ -126,7 +126,7 @@ class Journal:
                     return self._descriptor
             except OSError:
                 pass
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._identity = _identity_of(self._descriptor)
         return self._descriptor
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.base.errors import FlatoutError, UsageError
+from flatout.base.errors import UsageError
 from flatout.launch import environment, folder, interpreter, target
 from flatout.machine import host
 
@@ -98,10 +98,10 @@ def test_a_settings_file_that_cannot_be_read(text, tmp_path):
 
 def test_nowhere_to_write(tmp_path, monkeypatch):
     (tmp_path / ".flatout").write_text("in the way")
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    with pytest.raises(FlatoutError) as raised:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(folder.NoPlaceForRecordsError) as caught:
         folder.new_run(tmp_path, 0.0)
-    assert raised.value.key == "error.no-place-for-records"
+    assert caught.value.key == "error.no-place-for-records"
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,9 @@ def test_what_cannot_be_read_is_said(text, key):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(RecordError, match="record-unreadable"):
+    with pytest.raises(RecordError) as caught:
         records.read(tmp_path / "none.json", Thing)
+    assert caught.value.key == "error.record-unreadable"
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):

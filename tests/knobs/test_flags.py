@@ -199,8 +199,8 @@ def test_the_profile_lies_beside_the_script_not_in_the_working_folder(flatout, t
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text(JOB)
-    (folder / "flatout.toml").write_text("[knobs]\nworkers = 3\n")
-    (tmp_path / "flatout.toml").write_text("[knobs]\nworkers = 5\n")
+    (folder / "flatout.toml").write_text("[knobs]\nworkers = 3\n[fingerprint]\nshapes = ['1x1']\n")
+    (tmp_path / "flatout.toml").write_text("[knobs]\nworkers = 5\n[fingerprint]\nshapes = ['1x1']\n")
     python = os.path.basename(sys.executable)
     path = {"PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
     for line, workers in ((["project/train.py"], "3"), ([python, "project/train.py"], "3"), (["-m", "project.train"], "5")):

@@ -7,7 +7,7 @@ kind through the upgrades registered for it; a newer one is refused with a sente
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
@@ -134,16 +134,16 @@ def write(path: Path, value: Any) -> None:
     write_bytes(path, encode(value))
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Whole or not at all: a reader, or a crash in the middle, never sees half a file."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def write_bytes(path: Path, data: bytes, rights: int = 0o666) -> None:
+    """Whole or not at all: a reader, or a crash in the middle, never sees half a file. `rights`, less the user's umask."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), rights)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

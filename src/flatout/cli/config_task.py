@@ -61,7 +61,7 @@ class ConfigTask:
         elif self._explore:
             raise UsageError("config-error.explore-command", placeholder=PLACEHOLDER)
         self.target = Path(asked["output"]) if asked["output"] else config_file.target_of(self.source)
-        if not self._explore:
+        if not self._explore and not asked["dry_run"]:
             config_file.check_target(self.source, self.target, bool(asked["output"] or asked["force"]))
 
     def _check_placeholder(self, script: Sequence[str]) -> None:

@@ -77,6 +77,8 @@ def sentences(settings: Settings, words: Words) -> list[str]:
     if settings.profile is None:
         return started
     path, parts = settings.profile_path, words("run.semicolon").join(_difference(found, words) for found in settings.differing)
+    if not settings.applied and settings.anonymous:
+        return [words("profile.anonymous", path=path)]
     if not settings.applied:
         return [words("profile.left-out", path=path, differences=parts)]
     said = [words("profile.other", path=path, differences=parts)] if parts else []

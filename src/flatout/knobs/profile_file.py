@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ HEAD = """\
 # Settings of one training script for one machine. `flatout run` finds them beside the script and puts them on;
 # its flags win over them, and --no-profile leaves them out. `flatout explain NAME` has the page of each knob.
 """
+
+OPTION = re.compile(r"-{0,2}[A-Za-z][\w.-]{0,80}")
+RATE = re.compile(r"\d{0,10}\.?\d{1,20}(?:[eE][-+]?\d{1,3})?")
 
 # The sections and their keys: a misspelt one is named rather than passed over.
 SECTIONS = {
@@ -47,9 +51,22 @@ def parse(text: str, source: str) -> Profile:
         tree = records.upgraded(tree, Profile, source)
         _check_names(tree, source)
         knobs = _knobs(tree.pop("knobs", {}), source)
-        return records.replace(records.convert(tree, Profile, source), knobs=knobs)
+        profile = records.replace(records.convert(tree, Profile, source), knobs=knobs)
+        _check_arguments(profile, source)
+        return profile
     except RecordError as error:
         raise UsageError(error.key, **error.params) from error
+
+
+def _check_arguments(profile: Profile, source: str) -> None:
+    """They go onto the script's command line: the batch size, and the learning rate that follows it; nothing else."""
+    batch = profile.knobs.get("batch_size")
+    for flag, value in profile.arguments.items():
+        rate = value != batch and RATE.fullmatch(value) is not None
+        if not OPTION.fullmatch(flag) or not (value == batch or rate):
+            raise UsageError("error.profile-argument", path=source, argument=f"{flag} {value}")
+    if len(profile.arguments) > 2:
+        raise UsageError("error.profile-argument", path=source, argument=" ".join(profile.arguments))
 
 
 def _check_names(tree: dict[str, Any], source: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import stat
 import tempfile
 import time
 import tomllib
@@ -33,7 +34,7 @@ def new_run(base: Path, now: float, environ: Mapping[str, str] = os.environ) -> 
     # Called inside: asking for the temporary folder fails too where nothing can be written.
     places: tuple[Callable[[], Path], ...] = (
         lambda: records_of(base, environ),
-        lambda: Path(tempfile.gettempdir()).resolve() / HOME,
+        lambda: Path(tempfile.mkdtemp(prefix="flatout-records-")) / HOME,  # a name of its own: others share that folder
     )
     for place in places:
         try:
@@ -82,7 +83,20 @@ def _state(environ: Mapping[str, str]) -> Path:
     return Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
 
 
+def _check_owner(home: Path) -> None:
+    """In a folder that many write to somebody may have put it there, or a link in its place, for what we write to land."""
+    try:
+        there, around = home.lstat(), home.parent.stat()
+    except OSError:
+        return  # it is made in a moment
+    if os.name != "posix" or there.st_uid in (os.geteuid(), around.st_uid, 0):
+        return
+    if stat.S_ISLNK(there.st_mode) or around.st_mode & stat.S_IWOTH:
+        raise NoPlaceForRecordsError("error.records-of-another", path=str(home), detail=f"{home}: uid {there.st_uid}")
+
+
 def _make(home: Path, run_id: str) -> Path:
+    _check_owner(home)
     folder = home / "runs" / run_id
     folder.mkdir(parents=True)
     ignore = home / ".gitignore"

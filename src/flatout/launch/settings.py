@@ -10,7 +10,7 @@ from flatout.base.errors import UsageError
 from flatout.base.records import Struct, field
 from flatout.knobs import profile_file, values
 from flatout.knobs.catalogue import RECORDED
-from flatout.knobs.profile import Difference, Profile, differences
+from flatout.knobs.profile import Difference, Fingerprint, Profile, differences
 
 FLAG, PROFILE = "flag", "profile"
 
@@ -53,6 +53,7 @@ class Settings(Struct, kw_only=True):
     profile_path: str = ""
     applied: bool = False  # the profile is
     differing: list[Difference] = field(default_factory=list)  # where this is not what the profile was made for
+    anonymous: bool = False  # the profile does not say what it was made for
     shapes: list[str] = field(default_factory=list)  # of the profile's batches: those of this run are seen by the agent
     arguments: dict[str, str] = field(default_factory=dict)  # put on the script's own command line
     given: str = ""  # what the command line says instead of the profile's
@@ -106,8 +107,9 @@ def find(asked: Asked, home: Path) -> Path | None:
 
 
 def decide(asked: Asked, path: Path | None, profile: Profile | None, differing: list[Difference]) -> Settings:
-    """A profile for something else is put on only where it was asked for by name."""
-    applied = profile is not None and (not differing or asked.profile is not None)
+    """A profile for something else, or for nobody knows what, is put on only where it was asked for by name."""
+    anonymous = profile is not None and profile.fingerprint == Fingerprint()
+    applied = profile is not None and (asked.profile is not None or not (differing or anonymous))
     found = dict(profile.knobs) if profile is not None and applied else {}
     sources = dict.fromkeys(found, PROFILE)
     for flag in asked.flags:
@@ -121,6 +123,7 @@ def decide(asked: Asked, path: Path | None, profile: Profile | None, differing: 
         profile_path=str(path or ""),
         applied=applied,
         differing=differing,
+        anonymous=anonymous,
         shapes=list(profile.fingerprint.shapes) if profile is not None and asked.profile is None else [],
     )
 

@@ -115,6 +115,13 @@ def target_of(source: Path) -> Path:
 
 def check_target(source: Path, target: Path, may_replace: bool) -> None:
     """Before anything is measured: a name that can be written, and nothing of the user's lost."""
+    try:
+        _check_target(source, target, may_replace)
+    except OSError as error:
+        raise UsageError("error.cannot-write", path=str(target), detail=error.strerror or str(error)) from error
+
+
+def _check_target(source: Path, target: Path, may_replace: bool) -> None:
     if target.is_symlink():
         raise UsageError("config-error.target-link", path=str(target), target=str(target.resolve()))
     if target.is_dir() or not target.parent.is_dir():
@@ -125,18 +132,16 @@ def check_target(source: Path, target: Path, may_replace: bool) -> None:
         # A copy of the source, from when nothing was to be changed, holds nothing that could be lost.
         if not may_replace and target.read_bytes() != source.read_bytes():
             raise UsageError("config-error.target-exists", path=str(target))
-    try:
-        with tempfile.TemporaryFile(dir=target.parent):
-            pass
-    except OSError as error:
-        raise UsageError("error.cannot-write", path=str(target), detail=error.strerror or str(error)) from error
+    with tempfile.TemporaryFile(dir=target.parent):
+        pass
     if (target.suffix.lower() == ".json") != (source.suffix.lower() == ".json"):
         raise UsageError("config-error.target-format", path=str(target), suffix=source.suffix)
 
 
 def write(configuration: Configuration, target: Path, text: str) -> None:
     try:
-        records.write_bytes(target, configuration.bytes_of(text))
+        # Who may not read the one may not read the other.
+        records.write_bytes(target, configuration.bytes_of(text), configuration.path.stat().st_mode & 0o666)
     except OSError as error:
         raise UsageError("error.cannot-write", path=str(target), detail=error.strerror or str(error)) from error
 

@@ -119,7 +119,7 @@ def _retraced(told: Told, path: Path) -> None:
 
 def _alone(path: Path) -> int:
     """Open for appending, and held: two searches that write one journal would spoil it."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     if sys.platform != "win32":
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
