@@ -50,6 +50,7 @@ class StepTimes:
         return {
             "step_times": _added_up(spent, group),
             "step_waits": _added_up([one / 1e9 for one in self._waits], group),
+            "by_device": seen,
         }
 
     def _note_event(self) -> None:

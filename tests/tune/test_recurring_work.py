@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
-from flatout.measure.step_times import centre, set_apart
+from flatout.measure.step_times import centre, centre_by_device, set_apart
 from flatout.tune.answers import result_of
 from flatout.tune.model import Mode, Segment, Status, compared_rates
 from flatout.tune.trials import Trials
@@ -141,3 +141,19 @@ def test_two_segments_are_compared_by_the_same_measure():
 
 def test_steps_that_were_added_up_are_steps_again():
     assert answered(100, [0.04] * 25).ordinary_rate == pytest.approx(1000)
+
+
+def test_what_the_host_waits_for_while_the_device_works_is_no_time_of_the_step():
+    """Its queue is three steps long: every fourth time the host waits 30 ms, and the device never does."""
+    times, waits = [0.01] * 40, [0.03 if step % 4 == 0 else 0.0 for step in range(40)]
+    assert centre_by_device(times, waits) == pytest.approx(0.01)
+    assert centre_by_device(times[:5], waits[:5]) is None
+
+
+def test_a_device_that_waits_for_bursts_of_a_loader_pays_for_them():
+    times = [0.041 if step % 4 == 0 else 0.001 for step in range(40)]
+    assert centre_by_device(times, [0.04 if time > 0.01 else 0.0 for time in times]) == pytest.approx(0.011)
+
+
+def test_an_evaluation_on_a_card_is_cut_off():
+    assert centre_by_device([0.004] * 49 + [4.0], [0.0] * 50) == pytest.approx(0.004, rel=0.02)

@@ -16,6 +16,7 @@ from flatout.base.records import Struct
 FEWEST_STEPS = 6
 FAR = 8.0  # standard deviations, as the middle of the steps tells them …
 LEAST = 1.0  # … and never less than another ordinary step
+CUT_OFF = 4.0  # standard deviations
 RARE = 0.15  # of the steps
 FROM_DEVIATION = 1.4826  # of a normal distribution's median absolute deviation to its standard deviation
 
@@ -31,6 +32,21 @@ def centre(times: Sequence[float], waits: Sequence[float]) -> float | None:
     cut = len(own) // 4
     inner = own[cut : len(own) - cut]
     return math.fsum(inner) / len(inner) + math.fsum(waits) / len(waits)
+
+
+def centre_by_device(times: Sequence[float], waits: Sequence[float]) -> float | None:
+    """The same where a card's events tell how long a step took.
+
+    The host may wait for a batch while the device still works: a wait is no longer than its step then, and only what is far above
+    the middle is cut off.
+    """
+    if len(times) < FEWEST_STEPS:
+        return None
+    shown = [min(time, wait) for time, wait in zip(times, waits, strict=True)]
+    own = [time - wait for time, wait in zip(times, shown, strict=True)]
+    middle = median(own)
+    limit = middle + max(CUT_OFF * FROM_DEVIATION * median(abs(one - middle) for one in own), LEAST / 2 * middle)
+    return math.fsum(min(one, limit) + wait for one, wait in zip(own, shown, strict=True)) / len(times)
 
 
 class SetApart(Struct, frozen=True):

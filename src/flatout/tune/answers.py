@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Numerics
-from flatout.measure.step_times import centre, set_apart
+from flatout.measure.step_times import centre, centre_by_device, set_apart
 from flatout.tune.model import Outcome, OutcomeState, SegmentResult, Status
 
 FEWEST_LOOKS = 5
@@ -20,7 +20,7 @@ def result_of(answer: Mapping[str, Any], took_s: float) -> SegmentResult:
     seconds, aside_s = float(answer.get("seconds", 0.0)), float(answer.get("aside_s", 0.0))
     times, waits = answer.get("step_times") or [], answer.get("step_waits") or []
     far, grouped = set_apart(times, waits), max(1, round(int(answer.get("steps", 0)) / max(1, len(times))))
-    middle = centre(times, waits)
+    middle = centre_by_device(times, waits) if answer.get("by_device") else centre(times, waits)
     # What the clock has kept apart already is not subtracted twice.
     beyond = max(0.0, far.seconds - aside_s)
     aside = {str(name): float(spent) for name, spent in (answer.get("aside") or {}).items()}
