@@ -37,8 +37,8 @@ def centre(times: Sequence[float], waits: Sequence[float]) -> float | None:
 def centre_by_device(times: Sequence[float], waits: Sequence[float]) -> float | None:
     """The same where a card's events tell how long a step took.
 
-    The host may wait for a batch while the device still works: a wait is no longer than its step then, and only what is far above
-    the middle is cut off.
+    The host may wait for a batch while the device still works: a wait is no longer than its step then, and only what is far
+    above the middle is cut off.
     """
     if len(times) < FEWEST_STEPS:
         return None
