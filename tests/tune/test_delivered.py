@@ -38,6 +38,13 @@ def test_the_part_that_fell_short_is_named():
     assert told.delivered == pytest.approx(51 / 25)
 
 
+def test_a_start_that_takes_longer_today_is_not_blamed_on_the_settings():
+    told = run({**TUNED, "start": 50.0})
+    assert (told.code, told.short_of) == ("delivered", "")
+    assert told.ratio == pytest.approx(1.0)
+    assert told.delivered == pytest.approx((51 + 48) / (19 + 48))
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [

@@ -48,7 +48,9 @@ def delivery(
     if why:
         return Delivery(code="not-judged", why=why, missing=missing)
     epochs = epochs_of(promise, *done)
-    promised, plain = scaled(promise.tuned, promise.epochs, epochs), scaled(promise.plain, promise.epochs, epochs)
+    # No setting is on before the first batch: a start that takes longer today would have been as long without any.
+    start = {"start": parts.get("start", 0.0)}
+    promised, plain = ({**scaled(side, promise.epochs, epochs), **start} for side in (promise.tuned, promise.plain))
     wall, promised_s, plain_s = (math.fsum(side.values()) for side in (parts, promised, plain))
     if wall <= 0 or promised_s <= 0:
         return Delivery(code="not-judged", why="nothing-timed", missing=missing)
