@@ -158,3 +158,10 @@ def test_under_the_guard_python_changes_nothing(ground, user):
     assert changes(before, after) == []
     assert {"guard-libraries", "guard-programs"} <= set(told["gaps"])
     assert told["changed"] == []
+
+
+@ONE
+def test_under_the_overlay_nothing_is_changed(ground, user):
+    """By nobody: neither Python, nor libraries, nor programs, in no place."""
+    _, before, after = attacked(ground, "overlay", user, "all", *attacks.WAYS)
+    assert changes(before, after) == []

@@ -6,12 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+from _flatout_agent.wire import HOSTS, REFUSED_HOSTS
 from flatout.launch import protection
 from flatout.launch.protection import Trying
 from flatout.launch.scratch import Scratch
 from flatout.launch.trial import TrialChild
 
 LONGEST_S = 240
+
+
+def words_in(held, name):
+    """What the agent told the front in this file."""
+    path = Path(held.job.get("write_guard", {}).get("folder", "/nowhere")) / name
+    return os.fsdecode(path.read_bytes()).split("\0") if path.exists() else []
 
 
 def main(kind, *words):
@@ -33,6 +40,8 @@ def main(kind, *words):
             "gaps": held.gaps,
             "changed": [str(path) for path in held.changed()],
             "refused": held.refused(),
+            "reached_for": words_in(held, REFUSED_HOSTS),
+            "hosts": words_in(held, HOSTS),
         }
         scratch.remove()
     print(json.dumps({**told, "status": status, "output": output}))

@@ -1,0 +1,138 @@
+"""Where trials have no namespace of the network: nothing that is sent arrives, and for whom it was is named."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parents[1] / "src"
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of other systems it is not known who listens")
+
+SENDS = """
+import asyncio, os, smtplib, socket, subprocess, sys, urllib.request
+port = int(sys.argv[1])
+
+def attempt(name, call):
+    try:
+        call()
+        print("sent", name)
+    except Exception as error:
+        print("kept", name, type(error).__name__, error)
+
+def plain():
+    with socket.create_connection(("127.0.0.1", port), 5) as opened:
+        opened.sendall(b"plain")
+
+def datagram():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.sendto(b"datagram", ("127.0.0.1", port))
+
+def program():
+    code = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5).sendall(b'program')"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code, str(port)], check=True, stderr=subprocess.DEVNULL)
+
+attempt("plain", plain)
+attempt("by name", lambda: socket.create_connection(("localhost", port), 5).sendall(b"name"))
+attempt("datagram", datagram)
+attempt("upload", lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/upload", data=b"upload", timeout=1))
+attempt("mail", lambda: smtplib.SMTP("127.0.0.1", port, timeout=1))
+attempt("asyncio", lambda: asyncio.run(asyncio.open_connection("127.0.0.1", port)))
+attempt("elsewhere", lambda: socket.create_connection(("192.0.2.1", 80), 1))
+attempt("look-up", lambda: socket.getaddrinfo("huggingface.co", 443))
+if "program" in sys.argv:
+    attempt("program", program)
+# Among the trial's own processes it must work; Landlock knows the one port over which a training's processes meet.
+server = socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+with socket.create_connection(server.getsockname(), 5) as opened:
+    opened.sendall(b"own")
+print("own", server.accept()[0].recv(3))
+"""
+
+
+class Listener:
+    """A server that notes what arrives."""
+
+    def __init__(self):
+        self.got = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._datagrams.bind(("127.0.0.1", self.port))
+        for work in (self._accept, self._receive):
+            threading.Thread(target=work, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(1)
+                try:
+                    self.got.append(connection.recv(100))
+                except OSError:
+                    self.got.append(b"")
+
+    def _receive(self):
+        while True:
+            try:
+                self.got.append(self._datagrams.recv(100))
+            except OSError:
+                return
+
+    def close(self):
+        self._server.close()
+        self._datagrams.close()
+
+
+@pytest.fixture
+def listener():
+    listener = Listener()
+    yield listener
+    listener.close()
+
+
+def sent(listener, tmp_path, kind, *more, allowed=False):
+    (tmp_path / "sends.py").write_text(SENDS, encoding="ascii")
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        environ["MASTER_PORT"] = str(free.getsockname()[1])
+    environ.update({"TRY_NETWORK": "1"} if allowed else {})
+    line = [sys.executable, str(HERE / "trial_under.py"), kind, "sends.py", str(listener.port), *more]
+    ended = subprocess.run(line, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    if "this system does not give it" in ended.stderr:
+        pytest.skip(f"no {kind} here")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert "own b'own'" in told["output"], told["output"]
+    return told
+
+
+@pytest.mark.parametrize("kind", ["landlock", "guard"])
+def test_nothing_is_sent(listener, tmp_path, kind):
+    program = ["program"] if kind == "landlock" else []  # of the guard it is a gap: `guard-network`
+    told = sent(listener, tmp_path, kind, *program)
+    assert listener.got == []
+    assert "sent" not in told["output"]
+    assert "flatout: a trial has no network" in told["output"]
+    assert "192.0.2.1:80" in told["reached_for"]
+    assert "huggingface.co" in told["reached_for"]
+    assert f"127.0.0.1:{listener.port}" in told["reached_for"]
+
+
+@pytest.mark.parametrize("kind", ["landlock", "guard"])
+def test_with_leave_the_addresses_are_told(listener, tmp_path, kind):
+    told = sent(listener, tmp_path, kind, allowed=True)
+    assert b"plain" in listener.got
+    assert f"127.0.0.1:{listener.port}" in told["hosts"]
+    assert "192.0.2.1:80" in told["hosts"]
+    assert "landlock-datagrams" not in told["gaps"]
+    assert "guard-network" not in told["gaps"]
