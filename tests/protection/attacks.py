@@ -21,6 +21,7 @@ import pathlib
 import pickle
 import shelve
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -597,6 +598,12 @@ def lock_file(at):
         file.write("spoilt")
 
 
+@way("python")
+def bind_socket(at):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{at}/socket")
+
+
 def quietly(attack, at):
     with contextlib.suppress(Exception):
         attack(at)
@@ -771,14 +778,6 @@ def c_utime(at):
 @way("library", about=True)
 def c_chown(at):
     c("chown", f"{at}/kept.txt", -1, 12345)
-
-
-@way("library")
-def c_bind_socket(at):
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"{at}/socket")
 
 
 # -- other programs ------------------------------------------------------------------------------------------------------

@@ -29,15 +29,23 @@ NEW_NODES = ("mkfifo", "mknod")
 class Redirected:
     """Stands for a function of C: no method when found in a class, and pickled by its name."""
 
-    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+    def __init__(self, original: Any, call: Callable[..., Any], root: str) -> None:
         for name in ("__name__", "__qualname__", "__doc__", "__text_signature__"):
             setattr(self, name, getattr(original, name, None))
         self.__module__ = "io" if original is system.open_file else "os"
         self.__wrapped__ = original
+        self._root = root
         self._call = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        try:
+            return self._call(*args, **kwargs)
+        except OSError as error:
+            for number, name in enumerate(("filename", "filename2")):
+                said = getattr(error, name)
+                if isinstance(said, (str, bytes)) and os.fsdecode(said).startswith(self._root) and len(args) > number:
+                    setattr(error, name, args[number])  # as the script named it
+            raise
 
     def __reduce__(self) -> str:
         return str(self.__wrapped__.__name__)
@@ -84,7 +92,7 @@ class Calls:
         if TEMPORARY and flags & TEMPORARY == TEMPORARY:
             return system.open(files.parent_made(os.path.join(path, "x"))[:-2] or "/", flags, mode)
         if not flags & WRITING or (flags & WRITING == os.O_CREAT and files.status(path) is not None):
-            found: int = self._told(name, system.open, files.place(path), flags & ~os.O_CREAT, mode)
+            found: int = system.open(files.place(path), flags & ~os.O_CREAT, mode)
             return found
         if not files.is_free(path):
             status = files.status(path)
@@ -93,7 +101,7 @@ class Calls:
             if status is not None and stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         place = self._writable(path, keep=not flags & os.O_TRUNC)
-        descriptor: int = self._told(name, system.open, place, flags, mode)
+        descriptor: int = system.open(place, flags, mode)
         if place != path:
             files.made(path)
         return descriptor
@@ -103,15 +111,6 @@ class Calls:
             return self._files.whole_for_writing(path) if whole else self._files.for_writing(path, keep)
         except NotCopiedError:
             self._guard.refuse(path)
-            raise
-
-    def _told(self, name: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Errors name the file as the script did."""
-        try:
-            return call(*args, **kwargs)
-        except OSError as error:
-            if isinstance(error.filename, (str, bytes)) and self._files.is_ours(os.fsdecode(error.filename)):
-                error.filename = name
             raise
 
     # -- one file --------------------------------------------------------------------------------------------------
@@ -126,7 +125,7 @@ class Calls:
             place = self._files.place(found)
             if place == found and dir_fd is None and not self._files.works_above():
                 return call(path, *args, **kwargs)
-            return self._told(path, call, os.fsencode(place) if isinstance(path, bytes) else place, *args, **kwargs)
+            return call(os.fsencode(place) if isinstance(path, bytes) else place, *args, **kwargs)
 
         return look
 
@@ -139,22 +138,23 @@ class Calls:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             place = self._writable(found)
             self._files.made(found)
-            return self._told(path, call, place, *args, **kwargs)
+            return call(place, *args, **kwargs)
 
         return change
 
     def new_node(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def make(path: Any, *args: Any, **kwargs: Any) -> Any:
             found = self._new(path, kwargs.pop("dir_fd", None))
-            self._told(path, call, self._files.parent_made(found), *args, **kwargs)
+            call(self._files.parent_made(found), *args, **kwargs)
             self._files.made(found)
 
         return make
 
-    def _new(self, name: Any, dir_fd: Any) -> str:
+    def _new(self, name: Any, dir_fd: Any, source: Any = None) -> str:
         path = self._files.path_of(name, dir_fd, follow=False)
         if self._files.status(path) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+            names = (name,) if source is None else (source, None, name)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), *names)
         return path
 
     def remove(self, path: Any, *, dir_fd: Any = None) -> None:
@@ -213,12 +213,12 @@ class Calls:
 
     def link(self, src: Any, dst: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None, follow_symlinks: bool = True) -> None:
         source, _ = self._there(src, src_dir_fd)
-        target = self._new(dst, dst_dir_fd)
+        target = self._new(dst, dst_dir_fd, src)
         self._original["link"](self._writable(source), self._files.parent_made(target))
         self._files.made(target)
 
     def symlink(self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: Any = None) -> None:
-        target = self._new(dst, dir_fd)
+        target = self._new(dst, dir_fd, src)
         system.symlink(src, self._files.parent_made(target))
         self._files.made(target)
 
@@ -226,19 +226,19 @@ class Calls:
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: Any = None) -> None:
         found = self._new(path, dir_fd)
-        self._told(path, system.mkdir, self._files.parent_made(found), mode)
+        system.mkdir(self._files.parent_made(found), mode)
         self._files.made(found)
 
     def listdir(self, path: Any = None) -> list[Any]:
         found, names = self._listed(path)
         if names is None:
-            return list(self._told(path, self._original["listdir"], found))
+            return list(self._original["listdir"](found))
         return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
 
     def scandir(self, path: Any = None) -> Any:
         found, names = self._listed(path)
         if names is None:
-            return self._told(path, self._original["scandir"], found)
+            return self._original["scandir"](found)
         top = path if path is not None else "."
         return Listing(os.fspath(top) if not isinstance(top, int) else "", names, self._files, self._files.path_of(found))
 
@@ -261,7 +261,7 @@ class Calls:
         if isinstance(path, int):
             self._original["chdir"](path)
         else:
-            self._told(path, self._original["chdir"], self._files.place(self._files.path_of(path)))
+            self._original["chdir"](self._files.place(self._files.path_of(path)))
         self._files.working_folder_changes()
 
     def getcwd(self) -> str:
@@ -276,7 +276,7 @@ def put_on(files: ShadowFiles, guard: Any) -> None:
     calls = Calls(files, guard)
     replaced: dict[int, Redirected] = {}
     for original, call in _replacements(calls):
-        replaced[id(original)] = Redirected(original, call)
+        replaced[id(original)] = Redirected(original, call, files.root)
     for name, module in list(sys.modules.items()):
         if name not in ("posix", "nt", "_io") and not name.startswith("_flatout_agent.protection"):
             _exchange(module, replaced)

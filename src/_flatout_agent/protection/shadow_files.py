@@ -17,8 +17,8 @@ from typing import Any, Iterable, Optional
 
 from _flatout_agent.protection import system_calls as system
 from _flatout_agent.protection.shared_log import SharedLog
+from _flatout_agent.wire import FILE_GONE, FILE_MADE
 
-MADE, GONE = "+", "-"  # kinds of news in the log
 MOST_LINKS = 40
 MOST_KNOWN = 100_000  # folders
 BLOCK = 1 << 20
@@ -191,13 +191,13 @@ class ShadowFiles:
     def made(self, path: str) -> None:
         """Told once there is something at its place above."""
         if not self.is_free(path) and path not in self._made:
-            self._log.tell(MADE, path)
+            self._log.tell(FILE_MADE, path)
             self._catch_up()
 
     def removed(self, path: str) -> None:
         """What was there before is not to be seen again."""
         if not self.is_free(path) and system.exists(path) and not self.is_gone(path):
-            self._log.tell(GONE, path)
+            self._log.tell(FILE_GONE, path)
             self._catch_up()
 
     # ----------------------------------------------------------------------------------------------------------------
@@ -209,9 +209,9 @@ class ShadowFiles:
         folder = os.path.dirname(path)
         status = self.status(folder)
         if status is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.root + path)
         if not stat.S_ISDIR(status.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.root + path)
         system.make_folders(self.root + folder)
         return self.root + path
 
@@ -239,7 +239,7 @@ class ShadowFiles:
     def _catch_up(self) -> None:
         with self._lock:
             for kind, path in self._log.news():
-                (self._made if kind == MADE else self._gone).add(path)
+                (self._made if kind == FILE_MADE else self._gone).add(path)
                 while path not in ("", "/") and os.path.dirname(path) not in self._changed_folders:
                     path = os.path.dirname(path)
                     self._changed_folders.add(path)

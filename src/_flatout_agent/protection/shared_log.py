@@ -8,6 +8,7 @@ import time
 from typing import Iterator
 
 from _flatout_agent.protection import system_calls as system
+from _flatout_agent.wire import FILES_LOG
 
 MARK_BYTES = 16
 
@@ -16,7 +17,7 @@ class SharedLog:
     """Asked before every file call, so a look costs no system call: the mark lies in shared memory."""
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, "log")
+        self._path = os.path.join(folder, FILES_LOG)
         mark = os.path.join(folder, "mark")
         descriptor = system.open(mark, os.O_RDWR | os.O_CREAT, 0o600)
         try:

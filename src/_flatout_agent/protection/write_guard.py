@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import socket
 import stat
 import sys
 import threading
@@ -23,6 +25,9 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
 DESTROYERS = frozenset(
     ["rm", "mv", "cp", "dd", "rmdir", "unlink", "shred", "truncate", "rsync", "tee", "install", "ln", "chmod", "chown", "touch"]
 )
+SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "fish"])
+STARTERS = SHELLS | {"env", "nohup", "nice", "timeout", "sudo", "xargs", "find", "stdbuf", "setsid", "busybox"}
+INTO_FILE = re.compile(r">(?![>\s]*(?:&|/dev/(?:null|std)))")
 SHARED_MEMORY = "/dev/shm/"
 
 
@@ -49,6 +54,7 @@ class WriteGuard:
             "os.link": self._doubled,
             "os.symlink": self._linked,
             "os.chdir": self._moved,
+            "socket.bind": self._bound,
             "sqlite3.connect": self._database,
             **network.events,
             "os.system": self._system,
@@ -137,23 +143,33 @@ class WriteGuard:
         if text not in ("", ":memory:"):
             self._keep(self._files.real_path_of(text))
 
+    def _bound(self, opened: Any, address: Any) -> None:
+        """A socket with a name in a folder is a new file."""
+        named = opened.family == getattr(socket, "AF_UNIX", None) and isinstance(address, (str, bytes)) and len(address)
+        if named and address[:1] not in ("\0", b"\0"):
+            self._keep(self._files.real_path_of(address))
+
     def _system(self, command: Any) -> None:
-        self._words(os.fsdecode(command).replace(";", " ").replace("&", " ").replace("|", " ").split())
+        self._destroys(os.fsdecode(command), in_shell=True)
 
     def _started(self, executable: Any, args: Any, *_: Any) -> None:
         words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args or ())
-        self._words([word for one in words for word in os.fsdecode(one).split()])
+        if words:
+            program = os.path.basename(os.fsdecode(words[0]))
+            line = " ".join(os.fsdecode(word) for word in words)
+            if program in DESTROYERS or program in STARTERS:
+                self._destroys(line, in_shell=program in SHELLS)
 
     # -- the judgement ---------------------------------------------------------------------------------------------
 
-    def _words(self, words: list[str]) -> None:
+    def _destroys(self, line: str, in_shell: bool) -> None:
         """Other programs are not held: those that are there to move and delete are not started.
 
         Landlock does hold them, except in shared memory, which workers need.
         """
-        destroys = any(os.path.basename(word) in DESTROYERS or word.startswith(">") for word in words)
-        if destroys and (not self._starts_all or any(SHARED_MEMORY in word for word in words)):
-            self.refuse(" ".join(words)[:200])
+        named = any(os.path.basename(word) in DESTROYERS for word in re.split(r"[\s;&|()'\"`]+", line))
+        if (named or (in_shell and INTO_FILE.search(line))) and (not self._starts_all or SHARED_MEMORY in line):
+            self.refuse(line[:200])
 
     def _keep(self, path: str) -> None:
         if not self._files.is_free(path) and not self._files.is_ours(path):

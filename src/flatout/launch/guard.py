@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from _flatout_agent import wire
 from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED, REFUSED_HOSTS, REFUSED_WORDS
 from flatout.launch import folder
-from flatout.launch.compiled import caches
+from flatout.launch.compiled import caches, user_cache
 from flatout.launch.last_watch import remove
+from flatout.launch.overlay import DOWNLOADS
 from flatout.launch.scratch import LONGEST_TEMPORARY, SHARED_MEMORY, Scratch
 from flatout.launch.told import told
 
@@ -133,10 +135,29 @@ class Guard:
         return self.above[0] / "trial"
 
     def _begin_anew(self) -> None:
-        for place in (self._own, Path(self.environ["TMPDIR"])):
-            remove(str(place))
-            place.mkdir(mode=0o700, exist_ok=True)
+        """What was downloaded lasts one search."""
+        files, aside = self._own / "files", self.above[0] / "downloads"
+        found = [place for place in self._downloads() if (files / place.relative_to("/")).is_dir()]
+        for number, place in enumerate(found):
+            aside.mkdir(exist_ok=True)
+            os.replace(files / place.relative_to("/"), aside / str(number))
+        for own in (self._own, Path(self.environ["TMPDIR"])):
+            remove(str(own))
+            own.mkdir(mode=0o700, exist_ok=True)
+        for number, place in enumerate(found):
+            (files / place.relative_to("/")).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(aside / str(number), files / place.relative_to("/"))
+            with (self._own / wire.FILES_LOG).open("ab") as log:
+                log.write(wire.FILE_MADE.encode("ascii") + os.fsencode(place) + b"\0")
         self._reserve = min(RESERVE, shutil.disk_usage(self._own).free // 2)
+
+    def _downloads(self) -> list[Path]:
+        if sys.platform == "win32":
+            return []
+        named = [self._user_environ.get(name, "") for name in DOWNLOADS]
+        folders = [user_cache(self._user_environ), *(Path(name) for name in named if os.path.isabs(name))]
+        places = dict.fromkeys(folder.resolve() for folder in folders)
+        return [folder for folder in places if not any(other in folder.parents for other in places)]
 
     def _told(self, name: str) -> list[str]:
         return told(self._own / name)
