@@ -82,7 +82,8 @@ def test_what_was_removed_is_gone_and_a_new_one_is_empty(guard, home):
         home,
         """
 shutil.rmtree("out")
-assert not os.path.exists("out/kept.bin") and not os.path.exists("out") and sorted(set(os.listdir()) - {".cache"}) == ["kept.txt", "way"]
+assert not os.path.exists("out/kept.bin") and not os.path.exists("out")
+assert sorted(set(os.listdir()) - {".cache"}) == ["kept.txt", "way"]
 try:
     open("out/kept.bin")
 except FileNotFoundError as error:
@@ -251,3 +252,17 @@ attempt(["mv", "a", "b"])
 """,
     )
     assert [line.split()[0] for line in told.splitlines()] == ["started"] * 3 + ["refused"] * 5
+
+
+def test_a_link_in_the_place_of_a_folder_leads_elsewhere_at_once(guard, home):
+    trial(
+        guard,
+        home,
+        """
+os.mkdir("latest")
+open("latest/a", "w").write("a")
+shutil.rmtree("latest")
+os.symlink("out", "latest")
+assert open("latest/kept.bin").read() == "kept" and os.path.realpath("latest").endswith("/home/out")
+""",
+    )

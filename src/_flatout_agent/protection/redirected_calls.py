@@ -70,12 +70,13 @@ class Calls:
         if kwargs.get("opener") is not None or len(args) > 5:  # what that opens is judged by itself
             return self._guard.opening(name, lambda: system.open_file(name, mode, *args, **kwargs))
         path = self._files.path_of(name)
-        as_it_is = self._files.is_free(path) or (mode in READ_MODES and self._files.place(path) == path)
-        if as_it_is and not self._files.works_above():
-            return system.open_file(name, mode, *args, **kwargs)
 
         def opener(_: Any, flags: int) -> int:
-            return self._opened(name, path, flags, 0o666)
+            try:
+                return self._opened(name, path, flags, 0o666)
+            except OSError as error:
+                error.filename = name
+                raise
 
         # The file keeps the name that the script gave it.
         return self._guard.opening(name, lambda: system.open_file(name, mode, *args, **{**kwargs, "opener": opener}))
@@ -123,9 +124,11 @@ class Calls:
             found = self._files.path_of(path, dir_fd, kwargs.get("follow_symlinks", follow))
             kwargs.pop("dir_fd", None)
             place = self._files.place(found)
-            if place == found and dir_fd is None and not self._files.works_above():
-                return call(path, *args, **kwargs)
-            return call(os.fsencode(place) if isinstance(path, bytes) else place, *args, **kwargs)
+            try:
+                return call(os.fsencode(place) if isinstance(path, bytes) else place, *args, **kwargs)
+            except OSError as error:
+                error.filename = path
+                raise
 
         return look
 
@@ -208,7 +211,7 @@ class Calls:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), src, None, dst)
         system.rename(self._writable(source, whole=True), above)
         files.removed(target)
-        files.made(target)
+        files.made(target, other=True)
         files.removed(source)
 
     def link(self, src: Any, dst: Any, *, src_dir_fd: Any = None, dst_dir_fd: Any = None, follow_symlinks: bool = True) -> None:
@@ -220,7 +223,7 @@ class Calls:
     def symlink(self, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: Any = None) -> None:
         target = self._new(dst, dir_fd, src)
         system.symlink(src, self._files.parent_made(target))
-        self._files.made(target)
+        self._files.made(target, other=True)
 
     # -- folders ---------------------------------------------------------------------------------------------------
 
@@ -248,14 +251,16 @@ class Calls:
             found = self._files.path_of(system.path_behind(path))
         else:
             found = self._files.path_of("." if path is None else path)
-        names = self._files.names_in(found)
-        if names is None and not self._files.works_above():
-            return "." if path is None else path, None
+        names, place = self._files.names_in(found), self._files.place(found)
         status = self._files.status(found)
-        if names is None or status is None or not stat.S_ISDIR(status.st_mode):  # whose error is the right one
-            place = self._files.place(found)
-            return os.fsencode(place) if isinstance(path, bytes) else place, None
-        return found, names
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            number = errno.ENOENT if status is None else errno.ENOTDIR
+            raise OSError(number, os.strerror(number), path)
+        given = "." if path is None else path
+        as_named = None if isinstance(path, int) else os.path.normpath(os.path.join(system.getcwd(), os.fsdecode(given)))
+        if names is None and found == as_named:
+            return given, None
+        return found, system.listdir(place) if names is None else names
 
     def chdir(self, path: Any) -> None:
         if isinstance(path, int):

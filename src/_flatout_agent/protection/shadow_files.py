@@ -39,6 +39,7 @@ class ShadowFiles:
         self._gone: set[str] = set()
         self._changed_folders: set[str] = set()  # in which something was made or is gone
         self._plain_folders: dict[str, bool] = {}  # folder as it was named -> whether it is as it was
+        self._resolved_folders: dict[str, str] = {}
         self._lock = threading.Lock()
         self._working_folder: Optional[str] = None
         self._works_above = False  # the working folder is one that the trial made
@@ -72,12 +73,11 @@ class ShadowFiles:
             self._catch_up()
         if text.startswith(self.root + "/"):
             text = text[len(self.root) :]
-        if follow:
-            return self._resolved(text, seen=True)
         folder, last = os.path.split(text.rstrip("/"))
         if last in ("", ".", ".."):
             return self._resolved(text, seen=True)
-        return os.path.join(self._resolved(folder, seen=True), last)
+        path = os.path.join(self._resolved_folder(folder), last)
+        return path if not follow or self._link_at(path, seen=True) is None else self._resolved(text, seen=True)
 
     def real_path_of(self, name: Any, dir_fd: Any = None, follow: bool = True) -> str:
         """As the system will find it, whatever the view shows."""
@@ -188,9 +188,9 @@ class ShadowFiles:
                 self.whole_for_writing(os.path.join(path, name))
         return self.for_writing(path)
 
-    def made(self, path: str) -> None:
-        """Told once there is something at its place above."""
-        if not self.is_free(path) and path not in self._made:
+    def made(self, path: str, other: bool = False) -> None:
+        """Told once there is something at its place above; `other`: of another kind than before, maybe."""
+        if not self.is_free(path) and (other or path not in self._made):
             self._log.tell(FILE_MADE, path)
             self._catch_up()
 
@@ -243,18 +243,30 @@ class ShadowFiles:
                 while path not in ("", "/") and os.path.dirname(path) not in self._changed_folders:
                     path = os.path.dirname(path)
                     self._changed_folders.add(path)
+            self._resolved_folders = {}
             self._plain_folders = {}  # who is at it may write into the old one
 
     def _is_plain(self, folder: str) -> bool:
         known = self._plain_folders
         path = self.path_of(folder)
         plain = self.is_free(path) or not (path in self._changed_folders or self._is_new(path))
+        plain = plain and self.real_path_of(folder) == path  # by no link that the trial made
         if len(known) < MOST_KNOWN:
             known[folder] = plain
         return plain
 
     def _is_new(self, path: str) -> bool:
         return self.is_gone(path) or (bool(self._changed_folders) and system.exists(self.root + path))
+
+    def _resolved_folder(self, folder: str) -> str:
+        """Looked up once for as long as the trial changes nothing."""
+        known = self._resolved_folders
+        path = known.get(folder)
+        if path is None:
+            path = self._resolved(folder, seen=True)
+            if len(known) < MOST_KNOWN:
+                known[folder] = path
+        return path
 
     def _folder_of(self, dir_fd: Any) -> str:
         if not isinstance(dir_fd, int) or dir_fd < 0:
