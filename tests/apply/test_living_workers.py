@@ -581,6 +581,20 @@ def test_more_than_can_be_read_at_a_turn(monkeypatch):
     assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
 
 
+def test_beside_tf32():
+    """As the knob sets it: newer torch then answers no question by the older name."""
+    matmul = torch.backends.cuda.matmul
+    name = "fp32_precision" if hasattr(matmul, "fp32_precision") else "allow_tf32"
+    before = getattr(matmul, name)
+    setattr(matmul, name, "tf32" if name == "fp32_precision" else True)
+    try:
+        plain, ours, turns = fresh_and_living("draws", workers=1)
+    finally:
+        setattr(matmul, name, before)
+    assert same(plain, ours)
+    assert (turns.kept, turns.fresh) == (EPOCHS - 1, 0), turns.why
+
+
 def test_nothing_is_left_when_the_knob_is_off():
     training = training_with(drawing, {}, 0)
     with staged(training) as stage:

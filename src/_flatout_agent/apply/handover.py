@@ -70,11 +70,11 @@ class Handover:
             line = self._adopt(iterator)
             if line is not None:
                 return line.next(original)
+        watching = self._watching
         if self.evaluations.on:
             self.evaluations.fetched(getattr(iterator, "_index_sampler", None))
-        if self._watching or self.evaluations.on:
-            return self._watched(iterator, original)
-        return original(iterator)
+            watching = watching or self._is_to_be_watched(iterator)
+        return self._watched(iterator, original) if watching else original(iterator)
 
     def start_epoch(self, loader: Any, original: Any) -> Any:
         """`original` is torch's own `DataLoader.__iter__`."""
@@ -220,6 +220,10 @@ class Handover:
 
     def _tell_busy(self) -> None:
         self.busy = bool(self._controls or self._lines or self._watching or self._ahead)
+
+    def _is_to_be_watched(self, iterator: Any) -> bool:
+        fetching = self.fetching(getattr(iterator, "_dataset", None))
+        return not iterator._num_workers and (fetching is None or fetching.fetches < WATCHED_FETCHES)
 
     def _watched(self, iterator: Any, original: Any) -> Any:
         dataset = getattr(iterator, "_dataset", None)

@@ -22,9 +22,18 @@ def process_state(torch: Any) -> tuple[Any, ...]:
         torch.is_autocast_enabled("cpu"),
         str(torch.get_autocast_dtype("cpu")),
         torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
+        cpu_precision(torch),
         torch._C._get_mkldnn_enabled(),
     )
+
+
+def cpu_precision(torch: Any) -> tuple[Any, ...]:
+    """Of float32 products, on the processor. Torch from 2.9 on refuses to answer by the old name once the new one was used."""
+    mkldnn = torch.backends.mkldnn
+    parts: list[Any] = [getattr(mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
+    if all(hasattr(part, "fp32_precision") for part in parts):
+        return tuple(part.fp32_precision for part in parts)
+    return (torch.get_float32_matmul_precision(),)
 
 
 def changes_calls(torch: Any) -> bool:
