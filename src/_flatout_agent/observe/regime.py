@@ -8,10 +8,12 @@ MOST_NODES = 400  # of the graph behind the loss
 
 
 def of_graph(loss: Any) -> dict[str, bool]:
-    """The casts of autocast and the functions of torch.compile are nodes of the graph behind the loss."""
+    """The casts of autocast and the functions of torch.compile are nodes of the graph behind the loss. What a function with a
+    backward pass of its own casts inside (compiled code, a replayed CUDA graph) does not show: then nothing is said of autocast.
+    """
     seen: set[int] = set()
     waiting = [getattr(loss, "grad_fn", None)]
-    autocast = compiled = False
+    autocast = compiled = opaque = False
     while waiting and len(seen) < MOST_NODES:
         node = waiting.pop()
         if node is None or id(node) in seen:
@@ -20,8 +22,9 @@ def of_graph(loss: Any) -> dict[str, bool]:
         name = type(node).__name__
         autocast = autocast or name.startswith("ToCopyBackward")
         compiled = compiled or "CompiledFunction" in name
+        opaque = opaque or "BackwardCFunction" in {kind.__name__ for kind in type(node).__mro__}
         waiting += [following for following, _ in node.next_functions]
-    return {"autocast": autocast, "compiled": compiled}
+    return {"compiled": compiled} if opaque and not autocast else {"autocast": autocast, "compiled": compiled}
 
 
 def of_optimizer(torch: Any, optimizer: Any) -> dict[str, Any]:
