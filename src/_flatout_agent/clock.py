@@ -282,7 +282,7 @@ class StepClock(PhaseTotals):
         elif self._state == _ENDED:
             self._give(now, SHUTDOWN)
         elif self._evaluating:
-            self._give(now, VALIDATION)
+            self.totals[VALIDATION] += self._of_a_batch(now)  # its copies and waits are its own
             self._evaluated()
         elif self._state == _BATCH and current is not None:
             current.between += self._of_a_batch(now)  # forward or validation: that will show

@@ -54,7 +54,7 @@ class PhaseTotals:
             self._forget_inside()
 
     def _of_a_batch(self, now: int) -> int:
-        """The time since the mark, which goes with a batch: nobody knows yet what for. It keeps its copies and waits."""
+        """The time since the mark, which goes with a batch or an evaluation: it keeps its copies and waits."""
         spent = now - self._mark
         self._mark = now
         if self._any_inside:

@@ -195,6 +195,22 @@ def test_evaluation_with_a_batch_in_hand(whole):
     assert phases(clock)["input"] == 20
 
 
+def test_an_evaluation_without_a_loader_keeps_its_copies_and_waits():
+    clock = new_clock()
+    steps_of(clock, 10)
+    ended = clock._mark
+    clock.evaluation_began(ended + 10)
+    clock.copied(3)
+    clock.waited(50)
+    clock.saved(ended + 80, ended + 84)
+    clock.evaluation_ended(ended + 100)
+    seen = phases(clock)
+    assert (seen["validation"], seen["checkpoint"]) == (86, 4)
+    assert "device_wait" not in seen
+    assert "copy" not in seen
+    assert clock.evaluations == 1
+
+
 def test_a_look_at_the_data_is_not_training():
     clock = new_clock()
     clock.loader_started(0, 1, 2, 2)
