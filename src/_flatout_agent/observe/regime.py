@@ -9,7 +9,7 @@ MOST_NODES = 400  # of the graph behind the loss
 
 def of_graph(loss: Any) -> dict[str, bool]:
     """The casts of autocast and the functions of torch.compile are nodes of the graph behind the loss. What a function with a
-    backward pass of its own casts inside (compiled code, a replayed CUDA graph) does not show: then nothing is said of autocast.
+    backward pass of its own casts inside (compiled code, a replayed CUDA graph) does not show: then autocast is unknown.
     """
     seen: set[int] = set()
     waiting = [getattr(loss, "grad_fn", None)]
