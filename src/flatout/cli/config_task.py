@@ -54,6 +54,7 @@ class ConfigTask:
         self.own = config_find.own_keys(self.configuration, _pairs(asked["key"]))
         self._script = list(script)
         self._kept = contextlib.ExitStack()
+        self._said_how = False  # trials are held
         self._sizes: dict[int, Path] = {}
         self._explore = [config_explore.asked(text) for text in asked["explore"]]
         if script:
@@ -255,6 +256,10 @@ class ConfigTask:
         line = target.command_line(python, self.command())
         with contextlib.ExitStack() as stack:
             held = stack.enter_context(protected.protection_for(line, self.asked))
+            if self.exploring and not self._said_how:  # a search has said so before
+                self._said_how = True
+                for sentence in protected.sentences(held, self.words, bool(self.asked.get("allow_network"))):
+                    self.screen.say(sentence)
 
             def arm_of(path: Path) -> Trials:
                 words = target.command_line(python, self.command(path))
