@@ -62,6 +62,10 @@ def settings_of(loader: Any) -> dict[str, Any]:
     }
 
 
+def is_ours(name: str) -> bool:
+    return name.startswith(_OURS)
+
+
 def is_of_the_script(name: str) -> bool:
     """Whether this file is the script's: neither a package's, nor ours, nor code without a file."""
     return not name.startswith((_OURS, "<")) and not any(part in name for part in _PACKAGES)

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from _flatout_agent.guard import fault
-from _flatout_agent.loaders import is_of_the_script
+from _flatout_agent.loaders import is_of_the_script, is_ours
 from _flatout_agent.phase_totals import SCRIPT
 from _flatout_agent.tape import Tape
 
@@ -91,12 +91,18 @@ class OwnLines:
         return next((line for line in self._tape.lines[:-9:-1] if line[0] not in self._inside), None)
 
     def _add(self, nanoseconds: int) -> None:
-        frame = sys._current_frames().get(self._tape.owner or 0)
+        site = self._site(sys._current_frames().get(self._tape.owner or 0))
+        if site and (site in self.spent or len(self.spent) < MOST_LINES):
+            self.spent[site] = self.spent.get(site, 0) + nanoseconds
+
+    def _site(self, frame: Any) -> str:
+        """The innermost line of the script's; none inside a call of ours, where it waits for data, saves, or works for flatout."""
+        site = ""
         while frame is not None:
-            code = frame.f_code
-            if not code.co_filename.startswith(self._packages) and is_of_the_script(code.co_filename):
-                site = f"{code.co_filename}:{frame.f_lineno}"
-                if site in self.spent or len(self.spent) < MOST_LINES:
-                    self.spent[site] = self.spent.get(site, 0) + nanoseconds
-                return
+            name = frame.f_code.co_filename
+            if is_ours(name):
+                return ""
+            if not site and not name.startswith(self._packages) and is_of_the_script(name):
+                site = f"{name}:{frame.f_lineno}"
             frame = frame.f_back
+        return site
