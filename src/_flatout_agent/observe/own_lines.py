@@ -96,7 +96,7 @@ class OwnLines:
             self.spent[site] = self.spent.get(site, 0) + nanoseconds
 
     def _site(self, frame: Any) -> str:
-        """The innermost line of the script's; none inside a call of ours, where it waits for data, saves, or works for flatout."""
+        """The innermost line of the script; none inside a call of ours, where it waits for data or saves."""
         site = ""
         while frame is not None:
             name = frame.f_code.co_filename
