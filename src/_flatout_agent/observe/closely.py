@@ -52,10 +52,10 @@ class CloseLook:
                 self._regime[name] = self._regime.get(name, False) or seen
         cuda = self._torch.cuda
         on_device = cuda.is_initialized() and getattr(loss, "is_cuda", False)
-        if on_device and cuda.is_current_stream_capturing():
+        if on_device and (self._listeners.hear() or cuda.is_current_stream_capturing()):
             return
         self._losses.sample(ticks, loss)
-        if on_device and not self._listeners.hear():
+        if on_device:
             self._lag.sample()
             self._memory.sample(ticks)
 

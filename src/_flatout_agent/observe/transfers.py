@@ -77,7 +77,7 @@ class Asking:
         self._torch = torch
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self.modes = torch._C._len_torch_function_stack
-        self._unheard = torch._C.DisableTorchFunction
+        self.unheard = torch._C.DisableTorchFunction
 
     def on_host(self, tensor: Any) -> bool:
         """Of a class that answers such questions itself, that it is: then nothing of it is timed."""
@@ -85,7 +85,7 @@ class Asking:
             return bool(tensor.is_cpu)
         if not is_plain_tensor(self._torch, type(tensor)):
             return True
-        with self._unheard():
+        with self.unheard():
             return bool(tensor.is_cpu)
 
 
@@ -154,7 +154,8 @@ def _timed_move(original: Any, tape: Tape, sampler: CopySampler, asking: Asking,
                 if before is not None:
                     sampler.after(before, ended - began, moved)
                     if tape.look is not None:
-                        tape.look.reads.copied(tensor, bool(kwargs.get("non_blocking")))
+                        with asking.unheard():
+                            tape.look.reads.copied(tensor, bool(kwargs.get("non_blocking")))
         except Exception as error:
             fault("transfers.move", error)
         return moved
