@@ -199,7 +199,9 @@ if __name__ == "__main__":
 
 
 def test_in_a_real_run_they_come_on_at_the_same_step_each_time(flatout, script, tmp_path):
-    (tmp_path / "flatout.toml").write_text("[knobs]\nworkers = 2\n[promise]\nplain_step_s = 0.02\n", encoding="utf-8")
+    (tmp_path / "flatout.toml").write_text(
+        "[knobs]\nworkers = 2\n[fingerprint]\ncard = 'CPU'\n[promise]\nplain_step_s = 0.02\n", encoding="utf-8"
+    )
     path = script(TRAIN)
     assert all(flatout("run", path).returncode == 0 for _ in range(2))
     steps = []

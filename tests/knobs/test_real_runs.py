@@ -38,7 +38,7 @@ def test_flags_are_put_on_and_proved(flatout, script):
 
 @pytest.mark.thorough
 def test_a_profile_is_put_on_too(flatout, script, tmp_path):
-    (tmp_path / "flatout.toml").write_text("[knobs]\ncpu_threads = 1\n")
+    (tmp_path / "flatout.toml").write_text("[knobs]\ncpu_threads = 1\n[fingerprint]\ncard = 'CPU'\n")
     ended = flatout("run", script(TRAIN))
     assert ended.returncode == 0, ended.stderr
     (use,) = ended.summary["knobs"]

@@ -244,6 +244,9 @@ batch_size = 40
 
 [provenance]
 command = ["train.py", "-b", "16"]
+
+[fingerprint]
+card = "CPU"
 """
 
 
