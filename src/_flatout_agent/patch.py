@@ -111,12 +111,13 @@ def dress(wrapper: Any, original: Any) -> Any:
 
 def passed_over(code: CodeType) -> CodeType:
     """The same code, always the same object for it, in a file that warnings pass over."""
-    if code.co_filename.endswith(PASSED_OVER):
+    if PASSED_OVER in code.co_filename:
         return code
     key = (code.co_filename, code.co_firstlineno, code.co_name)
     known = _passed_over.get(key)
     if known is None:
-        known = _passed_over[key] = code.replace(co_filename=code.co_filename + PASSED_OVER)
+        name = code.co_filename.removesuffix(".py") + PASSED_OVER + ".py"
+        known = _passed_over[key] = code.replace(co_filename=name)
     return known
 
 

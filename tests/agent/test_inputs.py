@@ -1,6 +1,7 @@
 """Samples, tokens and evaluation of loops without a DataLoader, by a real torch with the observers on."""
 
 import time
+import warnings
 
 import pytest
 
@@ -13,6 +14,7 @@ from _flatout_agent.patch import Patches
 from _flatout_agent.phase_totals import FORWARD, VALIDATION
 from _flatout_agent.start import install
 from _flatout_agent.tape import Tape
+from conftest import torch_version
 
 
 @pytest.fixture
@@ -152,3 +154,63 @@ def test_modes_are_set_as_without_us(tape):
     assert model[1].training
     with pytest.raises(ValueError, match="mode"):
         model.train("yes")
+
+
+@pytest.mark.skipif(torch_version() < (2, 3), reason="before, Dynamo has no callbacks, and 2.0 cannot on Python 3.11")
+def test_a_model_that_is_compiled_while_the_hooks_are_on(tape):
+    """Neither warned of nor traced: Dynamo fails on them. In the compiled code's guards they would be missed later."""
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(called):
+        called(torch.randn(4, 4)).sum().backward()
+        optimizer.step()
+
+    step(model)
+    step(model)
+    assert hooks() == 2
+    compiled_frames = []
+
+    def backend(graph, inputs):
+        compiled_frames.append(hooks())
+        return graph.forward
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*global hooks? on modules")
+        warnings.filterwarnings("error", message=".*global module forward hook")
+        fast = torch.compile(model, backend=backend)
+        for _ in range(6):
+            step(fast)
+    assert compiled_frames == [0]
+
+
+def test_the_scripts_own_global_hooks_are_told_of(tape):
+    from torch.nn.modules import module
+
+    if not hasattr(module, "_has_any_global_hook"):
+        pytest.skip("torch before 2.6")
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 4)).sum().backward()
+    optimizer.step()
+    assert hooks() == 2
+    assert not module._has_any_global_hook()
+    handle = module.register_module_forward_pre_hook(lambda *_: None)
+    assert module._has_any_global_hook()
+    handle.remove()
+    assert not module._has_any_global_hook()
+
+
+def test_a_call_that_raises_while_the_hooks_are_on(tape):
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(8):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(TypeError):
+                model(None)
+        model(torch.randint(0, 11, (5, 6)))[1].backward()
+        optimizer.step()
+        assert hooks() == 2 or number > 2
+    assert counted(tape)[0] == 8

@@ -10,7 +10,8 @@ from typing import Any
 from weakref import ref
 
 from _flatout_agent.guard import fault
-from _flatout_agent.patch import Patches, dress
+from _flatout_agent.module_hooks import put_on
+from _flatout_agent.patch import dress
 
 WHOLE_STEPS = 3
 
@@ -20,7 +21,6 @@ class RootFinder:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._handles: list[Any] = []
         self._inside: ref[Any] | None = None  # the root whose call is under way
         self._seen: dict[int, tuple[ref[Any], int]] = {}
         self._steps = -1  # the step under way when the hook comes on is not a whole one
@@ -32,13 +32,7 @@ class RootFinder:
         self.done = False
 
     def begin(self) -> None:
-        from torch.nn.modules import module as modules
-
-        self._handles = [
-            modules.register_module_forward_pre_hook(self._entered),
-            modules.register_module_forward_hook(self._left, always_call=True),
-        ]
-        self._patches = Patches()
+        self._patches = put_on(self._entered, self._left)
         if hasattr(self._torch.autograd, "_engine_run_backward"):  # what `backward` and `grad` both call, by name
             original = self._torch.autograd._engine_run_backward
             self._patches.put(self._torch.autograd, "_engine_run_backward", self._noted_backward(original))
@@ -55,8 +49,6 @@ class RootFinder:
             self.end()
 
     def end(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
         self._patches.take_off()
         self.done = True
 

@@ -107,6 +107,8 @@ def _between(original: Any, start: Call, end: Call, is_lifted: Callable[[], bool
 
 def _lift(tape: Tape, on_tensors: Patches) -> None:
     tape.dynamo = True
+    if tape.inputs is not None:
+        tape.inputs.end()  # its hooks would be traced, and compiled code guards on their number
     tape.something_new()  # the hooks of a glance do not ask whether they are being traced
     if tape.driver is not None:
         tape.driver.scene.lift()

@@ -12,6 +12,8 @@ from weakref import ref
 
 from _flatout_agent.batch import size_of
 from _flatout_agent.guard import fault
+from _flatout_agent.module_hooks import put_on
+from _flatout_agent.patch import Patches
 from _flatout_agent.tape import Tape
 
 STEPS = 3  # whole ones that are watched
@@ -29,12 +31,12 @@ class Calls:
 
 
 class Inputs:
-    """Told by the tape of every optimizer's step, until it knows or gives up."""
+    """Told by the tape of every optimizer's step, until it knows or gives up. A compilation ends it."""
 
     def __init__(self, torch: Any, tape: Tape) -> None:
         self._torch = torch
         self._tape = tape
-        self._handles: list[Any] = []
+        self._hooks: Patches | None = None
         self._inside: Any = None  # a weak reference to the root whose call is under way
         self._step: dict[int, Calls] = {}  # identity of a root -> its calls, in the order of their first ones
         self._seen: list[dict[int, Calls]] = []  # whole steps
@@ -62,10 +64,10 @@ class Inputs:
     def _stepped(self, batches_since: int) -> None:
         tape = self._tape
         self._without = 0 if batches_since else self._without + 1
-        if tape.ticks > MOST_TICKS or tape.dynamo or (batches_since and self._handles):
+        if tape.ticks > MOST_TICKS or tape.dynamo or (batches_since and self._hooks):
             self.end()  # compiled code may guard on hooks; and a loader tells more
             return
-        if not self._handles:
+        if not self._hooks:
             if self._without >= WITHOUT_BATCHES or not tape.iterator:
                 self._begin()
             elif tape.ticks > WITHOUT_BATCHES and batches_since:
@@ -82,13 +84,7 @@ class Inputs:
                 self._conclude()
 
     def _begin(self) -> None:
-        from torch.nn.modules import module as modules
-
-        try:
-            after = modules.register_module_forward_hook(self._left, with_kwargs=True, always_call=True)
-        except TypeError:  # before torch 2.6
-            after = modules.register_module_forward_hook(self._left_without_names, always_call=True)
-        self._handles = [modules.register_module_forward_pre_hook(self._entered), after]
+        self._hooks = put_on(self._entered, self._left, named=True)
         self._tape.tell()
         self._counted = self._tape.clock.steps
         self._begun = self._optimizers < 2
@@ -112,9 +108,9 @@ class Inputs:
         return min(calls, key=lambda one: one.samples) if self._optimizers > 1 else calls[0]
 
     def end(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
-        self._tape.inputs = None
+        if self._hooks is not None:
+            self._hooks.take_off()
+        self._hooks = self._inside = self._tape.inputs = None
 
     def take_off(self) -> None:
         self.end()
@@ -129,14 +125,13 @@ class Inputs:
         except Exception as error:
             fault("inputs.entered", error)
 
-    def _left_without_names(self, module: Any, args: Any, output: Any) -> None:
-        self._left(module, args, {}, output)
-
-    def _left(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def _left(self, module: Any, args: Any, *after: Any) -> None:
+        """Where the call raised torch gives no names, and None came out."""
         if self._inside is None or self._inside() is not module:
             return
         try:
             self._inside = None
+            kwargs, output = after if len(after) > 1 else ({}, after[0])
             given = (*args, *kwargs.values())
             samples = size_of(given) or size_of(output)
             calls = self._step.setdefault(id(module), Calls())
