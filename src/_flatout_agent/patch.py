@@ -134,7 +134,10 @@ def leave_us_out(error: BaseException) -> None:
 
     From Python 3.11 on; before, `raise` remembers a traceback of its own.
     """
-    trace = error.__traceback__
-    if trace is not None:
-        # Not by assignment: an exception's class may have its own idea of attributes.
-        BaseException.__dict__["__traceback__"].__set__(error, trace.tb_next)
+    try:
+        trace = error.__traceback__
+        if trace is not None:
+            # Not by assignment: an exception's class may have its own idea of attributes.
+            BaseException.__dict__["__traceback__"].__set__(error, trace.tb_next)
+    except Exception as ours:  # the script's own exception goes on
+        fault("patch.leave_us_out", ours)

@@ -29,6 +29,7 @@ FRONT = {
     "ended-before",
     "ended-too-early",
     "slower",
+    "slower-in-turn",
     "raised",
     "too-few-epochs",
     "no-time-to-race",
