@@ -27,6 +27,8 @@ sys.path.insert(0, str(HERE))
 from injections import BY_NAME, INJECTIONS, Injection
 from processes import gone
 
+from flatout.launch.scratch import LASTING
+
 sys.path.pop(0)
 PLANTED = HERE / "planted_tune"
 FRONT_LINE = 7  # of the journal, for faults of the front's own
@@ -34,10 +36,10 @@ BALLAST = "ballast"
 LONGEST_S = 600
 MOST_STRIKES = 3  # children: one that says it is at its end is believed once
 
-# In a namespace of its own, so that the disks go with it, whatever happens.
+# In a namespace of its own, so that the disks go with it, whatever happens. What trials write may lie in `LASTING`.
 ON_SMALL_DISKS = """
-mount -t tmpfs -o size=24m none "$1" && mount -t tmpfs -o size=24m none "$2" || exit 96
-shift 2
+mount -t tmpfs -o size=24m none "$1" && mount -t tmpfs -o size=24m none "$2" && mount --bind "$3" "$4" || exit 96
+shift 4
 exec "$@"
 """
 
@@ -90,12 +92,31 @@ class Case:
         elif planted:
             environ["INJECT"] = self.injection.name
         command = [sys.executable, str(PLANTED / "hurried.py"), "tune", *options, "--no-parity", "train.py"]
-        ended = subprocess.run(
-            command, cwd=self.home, env=environ, capture_output=True, text=True, check=False, timeout=LONGEST_S,
-            stdin=subprocess.DEVNULL,
+        front = subprocess.Popen(
+            command, cwd=self.home, env=environ, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )  # fmt: skip
-        self.told.append(ended.stderr)
-        return ended.returncode
+        self.told.append(self.said_until_its_end(front))
+        return front.returncode
+
+    def said_until_its_end(self, front: subprocess.Popen[str]) -> str:
+        """And meanwhile the front gets the signals that the script asks for, which cannot see it."""
+        end = time.monotonic() + LONGEST_S
+        while time.monotonic() < end:
+            try:
+                return front.communicate(timeout=0.02)[1]
+            except subprocess.TimeoutExpired:
+                self.send_signals(front)
+        front.kill()
+        raise TimeoutError(front.communicate()[1])
+
+    def send_signals(self, front: subprocess.Popen[str]) -> None:
+        asked = self.notes / "signals"
+        text = asked.read_text(encoding="ascii") if asked.exists() else ""
+        if text.endswith("\n"):  # whole
+            asked.unlink()
+            for name in text.split():
+                front.send_signal(signal.Signals[name])
 
     def hashes(self) -> dict[str, str]:
         files = [path for path in sorted(self.home.rglob("*")) if path.is_file() and ".flatout" not in path.parts]
@@ -106,7 +127,8 @@ class Case:
         end = time.monotonic() + 20
         while time.monotonic() < end:
             processes = list(self.processes())
-            folders = [path.name for path in self.temporary.iterdir() if path.name.startswith("flatout-")]
+            places = (self.temporary, Path(LASTING))
+            folders = [path.name for place in places for path in place.iterdir() if path.name.startswith("flatout-")]
             if not processes and not folders:
                 break
             time.sleep(0.05)
@@ -157,13 +179,13 @@ class Case:
 def one(injection: Injection) -> tuple[str, list[str], str]:
     """In a process of its own, on small disks."""
     with tempfile.TemporaryDirectory(prefix="inject-") as place:
-        folders = [os.path.join(place, name) for name in ("temporary", "record")]
+        folders = [os.path.join(place, name) for name in ("temporary", "record", "lasting")]
         for folder in folders:
             os.mkdir(folder)
         unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
         inside = [sys.executable, __file__, "--inside", injection.name, place]
         ended = subprocess.run(
-            [*unshare, "sh", "-c", ON_SMALL_DISKS, "sh", *folders, *inside],
+            [*unshare, "sh", "-c", ON_SMALL_DISKS, "sh", *folders, LASTING, *inside],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if ended.returncode != 0:

@@ -95,16 +95,15 @@ def test_a_script_that_ends_in_the_switch_answers_nothing(tmp_path):
     """What was timed belongs to the segment before: under the new one's number it would be a lie."""
     from _flatout_agent.segments import SegmentsCourse
 
-    class Board:
-        def set(self, knobs):
-            raise SystemExit
+    def leave(knobs):
+        raise SystemExit
 
     course = SegmentsCourse(SimpleNamespace(), str(tmp_path))
     course._mark, course._steps = object(), 12  # as after a timed segment
     (tmp_path / "segment.json").write_text('{"id": 2, "mode": "real", "knobs": {}, "warm_steps": 3}', encoding="ascii")
     clock = SimpleNamespace(totals=[0] * 12)
     scene = SimpleNamespace(compilations=SimpleNamespace())
-    driver = SimpleNamespace(board=Board(), tape=SimpleNamespace(clock=clock), scene=scene)
+    driver = SimpleNamespace(set=leave, tape=SimpleNamespace(clock=clock), scene=scene)
     with pytest.raises(SystemExit):
         course._ask(driver)
     course.finish(driver)

@@ -1,4 +1,5 @@
 """`flatout` as it is, in a hurry: segments of a twentieth of a second, and six seconds of doing nothing are a hang.
+Trials may write into the folder `INJECT_NOTES`, too.
 
 With `INJECT_FRONT` the front itself is struck while it writes the line of so many segments: `kill:5` by SIGKILL in the middle
 of the line, `full-disk:5` by a disk on which only half of it fits.
@@ -11,11 +12,22 @@ from pathlib import Path
 
 from flatout.base import records
 from flatout.cli.main import main
+from flatout.launch.overlay import Overlay
 from flatout.tune import patience, plan
 
 patience.IDLE_S = 6.0
 make = plan.make
 plan.make = lambda *given, **limits: records.replace(make(*given, **limits), timed_s=0.05)
+
+share = Overlay.share
+
+
+def share_the_notes_too(overlay, folder):
+    share(overlay, folder)
+    share(overlay, Path(os.environ["INJECT_NOTES"]))
+
+
+Overlay.share = share_the_notes_too
 
 how, _, number = os.environ.get("INJECT_FRONT", "").partition(":")
 written = os.write

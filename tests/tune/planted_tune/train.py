@@ -1,6 +1,8 @@
 """A small real training that deletes and overwrites its output folder, and in which a fault strikes where it is planted.
 
-`INJECT` is `fault@moment`, or empty. What struck is noted in the folder `INJECT_NOTES`, outside of all that is tried out.
+`INJECT` is `fault@moment`, or empty. What struck is noted in the folder `INJECT_NOTES`, which `hurried.py` shares with the
+trials: what they write elsewhere is thrown away. From inside a trial no process of the front can be seen: for the faults that
+strike it, a note asks `inject.py` to send the signal.
 """
 
 import ctypes
@@ -16,13 +18,16 @@ FAULT, _, MOMENT = os.environ.get("INJECT", "").partition("@")
 NOTES = os.environ["INJECT_NOTES"]
 KNOB = "channels_last"
 JOB = os.path.dirname(os.environ["FLATOUT_JOB"])
+CHILD = os.path.basename(JOB)  # in namespaces of their own all children have the same process number
+SEARCH = os.path.dirname(JOB)  # the search's own folder, on the disk that both sides write to
+SIGNALS = {"kill-parent": ["SIGKILL"], "ctrl-c": ["SIGINT"] * 2, "term": ["SIGTERM"] * 2}  # whoever presses once presses twice
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def note(name):
+def note(name, text=CHILD):
     with open(os.path.join(NOTES, name), "a", encoding="ascii") as file:
-        file.write(f"{os.getpid()}\n")
+        file.write(f"{text}\n")
 
 
 def count(name):
@@ -34,8 +39,8 @@ def count(name):
 
 
 def fill_the_disk():
-    """The one with the temporary folder, to the last byte."""
-    with open(os.path.join(os.environ["TMPDIR"], "ballast"), "ab", buffering=0) as file:
+    """The one with the search's folder, to the last byte. The temporary folder of a trial lies elsewhere."""
+    with open(os.path.join(SEARCH, "ballast"), "ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
             try:
                 while True:
@@ -60,13 +65,9 @@ def strike(fault=FAULT):
         os._exit(0)
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if fault == "kill-parent":
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(3600)  # nobody but its keeper ends it now
-    if fault in ("ctrl-c", "term"):
-        for _ in range(2):  # whoever presses it once presses it twice
-            os.kill(os.getppid(), signal.SIGINT if fault == "ctrl-c" else signal.SIGTERM)
-        time.sleep(3600)
+    if fault in SIGNALS:
+        note("signals", " ".join(SIGNALS[fault]))
+        time.sleep(3600)  # until the front ends it, or where that is killed, its keeper
     if fault == "full-disk":
         fill_the_disk()
 
