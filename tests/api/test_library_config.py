@@ -176,3 +176,20 @@ def test_an_old_torch_or_none_is_one_sentence(tmp_path, torch, says):
     )
     assert ended.returncode == 0, ended.stderr
     assert says in ended.stdout
+
+
+def test_a_dictionary_and_a_file_with_the_same_keys_are_read_the_same(tmp_path):
+    """`epochs` is the user's own; it is no misspelt name of ours."""
+    tree = {"epochs": 10, "batch_size": 8}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    assert read(tree) == read(path)
+    for source in ({"batch_sise": 8}, _file(tmp_path, {"batch_sise": 8})):
+        with pytest.raises(UnknownNameError, match="did you mean batch_size"):
+            read(source)
+
+
+def _file(folder, tree):
+    path = folder / "misspelt.json"
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    return path

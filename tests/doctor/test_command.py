@@ -9,7 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES
+from flatout.machine.model import Gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "verdict.schema.json").read_text(encoding="utf-8"))
@@ -148,6 +150,17 @@ def test_library_face():
         assert report.root_cause.fix
     for gpu in report.hardware.gpus:
         assert isinstance(gpu, flatout.GPUStatus)
+
+
+def test_what_a_driver_does_not_say_is_missing_and_not_zero():
+    import flatout
+
+    status = flatout.GPUDiagnosticTool(language="en")._gpu(Gpu(index=0, name="A card"))
+    assert isinstance(status.memory_total, Missing)
+    assert isinstance(status.memory_free, Missing)
+    assert isinstance(status.compute_capability, Missing)
+    told = flatout.GPUDiagnosticTool(language="en")._gpu(Gpu(index=0, name="A card", memory_total_bytes=6, capability="8.9"))
+    assert (told.memory_total, told.compute_capability) == (6, (8, 9))
 
 
 def test_importing_flatout_imports_little():

@@ -353,9 +353,9 @@ def test_repairs_fit_the_system():
 
 
 def test_workers_are_suggested_within_the_machine():
-    finding = check("dataloader-bottleneck", live(script=ScriptLook(workers=0), usable=3.0))
+    finding = check("dataloader-bottleneck", live(script=ScriptLook(workers=0), usable=7.0))
     assert finding is not None
-    assert finding.fix[0].params == {"count": 3}
+    assert finding.fix[0].params == {"count": 4}
     many = check("dataloader-bottleneck", live(script=ScriptLook(workers=0), system="Windows"))
     assert many is not None
     assert many.fix[0].params == {"count": 4}

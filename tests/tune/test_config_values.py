@@ -379,4 +379,4 @@ def test_the_table_in_the_docs_is_what_is_derived(page):
         compiled = yes if wanted["high_performance"]["compile_model"] else no
         row = f"| {facts.card} | {facts.capability} | {usual.memory_gib:g} | {wanted['balanced']['use_amp']} | {compiled} |"
         assert f"{row} {usual.memory_usable_gib:g} / {careful.memory_usable_gib:g} |" in text
-    assert [wanted[preset]["num_workers"] for preset in PRESETS] == [15, 10, 5]
+    assert [wanted[preset]["num_workers"] for preset in PRESETS] == [15, 8, 5]

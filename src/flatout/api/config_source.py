@@ -30,7 +30,7 @@ OTHER_NAMES = {
 } | {"accumulation_steps": "gradient_accumulation_steps", "memory_fraction": "gpu_memory_fraction"}
 SECTIONS = ("train", "training", "optimizer", "dataloader", "dataloader_params", "data", "hardware", "gpu")
 MODEL_KEYS = ("base_channels", "num_blocks", "patch_size", "use_perceptual")
-NEAR = 0.84  # in files: so alike that only a slip of the hand explains it
+NEAR = 0.84  # so alike that only a slip of the hand explains it
 
 FIELDS = [each.name for each in fields(TrainingConfig)]
 KNOB_FIELDS = {"compile": "compile_model", "workers": "num_workers"}
@@ -41,7 +41,7 @@ def read(source: ConfigSource) -> TrainingConfig:
     if isinstance(source, TrainingConfig):
         return source
     if isinstance(source, Mapping):
-        return from_tree(source, "config", strict=True)
+        return from_tree(source, "config")
     if isinstance(source, str) and source.strip().lower() == "auto":
         return TrainingConfig.auto()
     if isinstance(source, str | Path):
@@ -73,7 +73,7 @@ def _from_file(path: Path) -> TrainingConfig:
     except (OSError, UnicodeDecodeError) as error:
         detail = getattr(error, "strerror", None) or str(error)
         raise ConfigurationError("error.cannot-read", path=str(path), detail=detail) from error
-    return from_tree(_parsed(text, kind, str(path)), str(path), strict=False)
+    return from_tree(_parsed(text, kind, str(path)), str(path))
 
 
 def _parsed(text: str, kind: str, path: str) -> Any:
@@ -100,8 +100,10 @@ def from_profile(knobs: Mapping[str, str]) -> TrainingConfig:
     return TrainingConfig(**wanted, knobs=kept)
 
 
-def from_tree(tree: Any, where: str, strict: bool) -> TrainingConfig:
-    """Flat, nested by sections, or with `dataloader_params`. In a file, what is not about training is the user's own."""
+def from_tree(tree: Any, where: str) -> TrainingConfig:
+    """Flat, nested by sections, or with `dataloader_params`. A key that is nearly one of ours is refused as misspelt; what is
+    not about training is the user's own.
+    """
     if not isinstance(tree, Mapping):
         raise ConfigurationError("library.config-no-table", where=where, found=type(tree).__name__)
     wanted: dict[str, Any] = {}
@@ -116,7 +118,7 @@ def from_tree(tree: Any, where: str, strict: bool) -> TrainingConfig:
             continue
         if key not in MODEL_KEYS and key != "model":
             known = [*FIELDS, *OTHER_NAMES]
-            if strict or difflib.get_close_matches(key, known, n=1, cutoff=NEAR):
+            if difflib.get_close_matches(key, known, n=1, cutoff=NEAR):
                 raise unknown_name(where, key, known)
         own.update(value if key == "model" and isinstance(value, Mapping) else {key: value})
     try:

@@ -22,14 +22,14 @@ from flatout.machine.model import Facts, Gpu
 
 @dataclass
 class GPUStatus:
-    """One card; bytes, and the compute capability as torch gives it."""
+    """One card: bytes, and the compute capability as torch gives it. `Missing` where the driver does not say."""
 
     device_id: int
     device_name: str
     is_available: bool
-    memory_total: int
-    memory_free: int
-    compute_capability: tuple[int, int]
+    memory_total: int | Missing
+    memory_free: int | Missing
+    compute_capability: tuple[int, int] | Missing
     is_selected: bool
 
 
@@ -232,13 +232,19 @@ class GPUDiagnosticTool:
         )
 
     def _gpu(self, gpu: Gpu) -> GPUStatus:
-        major, _, minor = (known(gpu.capability) or "0.0").partition(".")
         return GPUStatus(
             device_id=gpu.index,
             device_name=gpu.name,
             is_available=self._facts.torch.available is True,
-            memory_total=known(gpu.memory_total_bytes) or 0,
-            memory_free=known(gpu.memory_free_bytes) or 0,
-            compute_capability=(int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0),
+            memory_total=gpu.memory_total_bytes,
+            memory_free=gpu.memory_free_bytes,
+            compute_capability=_capability(gpu),
             is_selected=self._choice.index == gpu.index,
         )
+
+
+def _capability(gpu: Gpu) -> tuple[int, int] | Missing:
+    if isinstance(gpu.capability, Missing):
+        return gpu.capability
+    major, _, minor = gpu.capability.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else Missing("not-reported", gpu.capability)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import platform
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from _flatout_agent.apply.fetching import Fetching
-from _flatout_agent.apply.limits import most_workers, obstacle, worker_obstacle
+from _flatout_agent.apply.limits import most_workers, obstacle, processors, worker_obstacle
 from flatout.api import random_state, sampling
 from flatout.api.saying import sentence
 from flatout.api.torch_part import torch
 from flatout.api.training_config import TrainingConfig
+from flatout.machine import worker_estimate
 
-MOST_WORKERS = 8  # more is for `flatout tune` to measure
-MOST_ON_WINDOWS = 4  # each is an interpreter of its own with torch in it
 CHEAP_FETCH_S = 0.002  # below, handing a batch between processes costs as much as making it
 PREFETCH = 2
 
@@ -69,7 +68,8 @@ def _workers(loader: Any, wanted: TrainingConfig, on_cuda: bool, reasons: dict[s
         reasons["num_workers"] = sentence("library.workers-cheap", ms=round(1000 * seconds, 2))
         return 0
     room, limit = most_workers(loader, PREFETCH, fetching.batch_bytes, fetching.batch_tensors)
-    count = min(room, MOST_ON_WINDOWS if sys.platform == "win32" else MOST_WORKERS)
+    usual = worker_estimate.estimate(processors(), platform.system())
+    count, limit = (room, limit) if room < usual else (usual, "processors")
     reasons["num_workers"] = sentence("library.workers-added", count=count, ms=round(1000 * seconds, 1), limit=limit)
     return count
 

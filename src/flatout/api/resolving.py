@@ -31,10 +31,10 @@ def resolve(wanted: TrainingConfig) -> AcceleratedConfig:
         device=str(device),
         precision=precision,
         precision_is_tried=is_tried,
-        tf32=_switch("tf32", wanted.tf32, modern, reasons),
-        cudnn_benchmark=_switch("cudnn_benchmark", wanted.cudnn_benchmark, on_cuda, reasons),
+        tf32=_switch("tf32", wanted.tf32, modern, on_cuda, reasons),
+        cudnn_benchmark=_switch("cudnn_benchmark", wanted.cudnn_benchmark, on_cuda, on_cuda, reasons),
         channels_last=wanted.channels_last,
-        fused_optimizer=_switch("fused_optimizer", wanted.fused_optimizer, on_cuda, reasons),
+        fused_optimizer=_switch("fused_optimizer", wanted.fused_optimizer, on_cuda, on_cuda, reasons),
         compile_model=str(wanted.compile_model),
         gradient_accumulation_steps=wanted.gradient_accumulation_steps,
         distributed=_distributed(wanted, place, (precision, device.type), reasons),
@@ -46,9 +46,10 @@ def resolve(wanted: TrainingConfig) -> AcceleratedConfig:
     )
 
 
-def _switch(name: str, wanted: bool | str, supported: bool, reasons: dict[str, str]) -> bool:
+def _switch(name: str, wanted: bool | str, supported: bool, on_cuda: bool, reasons: dict[str, str]) -> bool:
     if wanted == "auto":
-        reasons[name] = sentence("library.because-supported" if supported else "library.because-not-supported", name=name)
+        why = "supported" if supported else "not-supported" if on_cuda else "gpu-only"
+        reasons[name] = sentence(f"library.because-{why}", name=name)
         return supported
     return bool(wanted)
 

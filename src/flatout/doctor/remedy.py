@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.doctor import seen
 from flatout.doctor.model import Fix
-from flatout.machine import compatibility
+from flatout.machine import compatibility, worker_estimate
 from flatout.machine.model import Facts
 from flatout.machine.versions import at_least
 
@@ -164,14 +164,10 @@ def observe(facts: Facts) -> list[Fix]:
     return [Fix(text="see-where"), Fix(command=f'flatout run "{script}"' if " " in script else f"flatout run {script}")]
 
 
-# Beyond eight workers a card's own process rarely keeps up with taking batches; Windows pays seconds and memory for each.
-MOST_WORKERS, MOST_WORKERS_WINDOWS = 8, 4
+USUAL_CORES = 8.0  # where a paste does not tell
 
 
 def worker_count(facts: Facts) -> int:
-    """Loader workers to begin with: what the cores give each card, within reason. An estimate; `flatout tune` measures."""
-    most = MOST_WORKERS_WINDOWS if seen.system(facts) == "Windows" else MOST_WORKERS
-    usable = seen.known(facts.processor.usable) or seen.known(facts.processor.cores)
-    if usable is None:
-        return MOST_WORKERS_WINDOWS
-    return max(1, min(most, int(usable / max(1, len(seen.gpus(facts))))))
+    """Loader workers to begin with. An estimate; `flatout tune` measures."""
+    usable = seen.known(facts.processor.usable) or seen.known(facts.processor.cores) or USUAL_CORES
+    return worker_estimate.estimate(usable, seen.system(facts) or "", len(seen.gpus(facts)))

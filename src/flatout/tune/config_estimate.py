@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing, Struct
+from flatout.machine import worker_estimate
 from flatout.machine.versions import parse
 from flatout.tune.config_model import Ground, Wish
 from flatout.tune.model import Params
@@ -16,8 +17,6 @@ GIB = 1 << 30
 HEADROOM = 0.08  # of the card's memory; as the search for a batch leaves free
 HEADROOM_WINDOWS = 0.16  # it spills into shared memory instead of failing
 WORKER_BYTES = int(1.5 * GIB)  # of host memory, with a copy of the data set's own objects
-MOST_WORKERS = 16  # more have been seen to help only where it was measured
-MOST_WORKERS_WINDOWS = 8  # each is a new interpreter that imports everything again
 
 BF16_FROM = (8, 0)
 FP16_FROM = (7, 0)
@@ -27,15 +26,16 @@ TRITON_FROM = (7, 0)
 class Preset(Struct, frozen=True, kw_only=True):
     """How much of the machine."""
 
-    cores: float  # share of the cores beside the training's own
+    cores: float  # share of the cores beside the training's own …
+    workers: int = 1  # … up to so many times the most that the usual estimate gives
     prefetch: int  # batches that wait for each worker's turn
     headroom: float  # times the usual
     compile: bool  # where it works; whether it pays only a measurement tells
 
 
 PRESETS = {
-    "high_performance": Preset(cores=1.0, prefetch=4, headroom=1.0, compile=True),
-    "balanced": Preset(cores=2 / 3, prefetch=2, headroom=1.0, compile=False),
+    "high_performance": Preset(cores=1.0, workers=2, prefetch=4, headroom=1.0, compile=True),
+    "balanced": Preset(cores=worker_estimate.USUAL_SHARE, prefetch=2, headroom=1.0, compile=False),
     "lightweight": Preset(cores=1 / 3, prefetch=2, headroom=2.0, compile=False),
 }
 USUAL = "balanced"
@@ -140,9 +140,9 @@ def workers(facts: MachineFacts, preset: Preset) -> tuple[int, str]:
     """How many, and what set the limit. None on a single core, which the training needs itself."""
     if facts.cores < 2:
         return 0, "one-core"
-    limits = [(max(1, int((facts.cores - 1) * preset.cores)), "by-cores")]
+    limits = [(worker_estimate.by_cores(facts.cores, share=preset.cores), "by-cores")]
     if not isinstance(facts.host_bytes, Missing):
         limits.append((max(1, facts.host_bytes // WORKER_BYTES), "by-host-memory"))
-    windows = facts.system == "Windows"
-    limits.append((MOST_WORKERS_WINDOWS, "by-windows") if windows else (MOST_WORKERS, "by-most"))
+    most = preset.workers * worker_estimate.most(facts.system)
+    limits.append((most, "by-windows" if facts.system == "Windows" else "by-most"))
     return min(limits, key=lambda limit: limit[0])
