@@ -10,6 +10,7 @@ import random
 import tempfile
 import threading
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,9 +20,12 @@ numpy = pytest.importorskip("numpy")
 from stage import Training, seed, staged
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from _flatout_agent.apply import limits, living
+from _flatout_agent.apply import contents, limits, living, turn_costs
+from _flatout_agent.apply.renewal import Renewal
+from _flatout_agent.apply.turn_costs import TurnCosts
 
 SIZE, BATCH, EPOCHS = 8, 2, 3
+LARGE = 15_000_000  # numbers of four bytes
 KEPT, FRESH = "kept", "fresh"
 FOLDER = os.getcwd()
 
@@ -29,6 +33,7 @@ FOLDER = os.getcwd()
 @pytest.fixture(autouse=True)
 def _room(monkeypatch):
     monkeypatch.setattr(limits, "processors", lambda: 8)
+    monkeypatch.setattr(turn_costs, "LEAST_READ", 1 << 30)  # how fast this machine is decides in none of these
     gc.collect()
     yield
     forget()
@@ -206,6 +211,10 @@ def by_array(self, index):
     return float(self.own[index % len(self.own)])
 
 
+def by_the_end_of_an_array(self, index):
+    return float(self.own[-1 - index])
+
+
 def starts_a_thread(self, index):
     GLOBAL_THREADS.append(1)
     if len(GLOBAL_THREADS) == 1:
@@ -234,6 +243,14 @@ def writes(training, epoch):
 
 def writes_unseen(training, epoch):
     training.loader.dataset.own.numpy()[1] = epoch  # torch does not count this one
+
+
+def writes_late(training, epoch):
+    training.loader.dataset.own[-3] = 10 * epoch
+
+
+def writes_late_unseen(training, epoch):
+    training.loader.dataset.own.numpy()[-3] = 10 * epoch
 
 
 def writes_shared(training, epoch):
@@ -292,6 +309,8 @@ PLANTED = {
         KEPT,
     ),
     "mapped file": (lambda: dataset_with(by_array, own=mapped_file()), writes, {}, KEPT),
+    "large array": (lambda: dataset_with(by_the_end_of_an_array, own=numpy.ones(LARGE, "float32")), nothing, {}, KEPT),
+    "large tensor": (lambda: dataset_with(by_the_end_of_an_array, own=torch.ones(LARGE)), nothing, {}, KEPT),
     "init that seeds": (lambda: dataset_with(draws), nothing, {"worker_init_fn": initialises}, KEPT),
     "own generator of the loader": (lambda: dataset_with(draws), nothing, {"generator": True}, KEPT),
     "batch sampler": (lambda: dataset_with(draws), nothing, {"batch_sampler": True}, KEPT),
@@ -327,6 +346,19 @@ PLANTED = {
     ),
     "array written by the script": (lambda: dataset_with(by_array, own=numpy.zeros(3)), writes, {}, FRESH),
     "tensor written by the script": (lambda: dataset_with(by_array, own=torch.zeros(3)), writes_unseen, {}, FRESH),
+    "large array written late": (
+        lambda: dataset_with(by_the_end_of_an_array, own=numpy.ones(LARGE, "float32")),
+        writes_late,
+        {},
+        FRESH,
+    ),
+    "large tensor written late": (lambda: dataset_with(by_the_end_of_an_array, own=torch.ones(LARGE)), writes_late, {}, FRESH),
+    "large tensor written late by numpy": (
+        lambda: dataset_with(by_the_end_of_an_array, own=torch.ones(LARGE)),
+        writes_late_unseen,
+        {},
+        FRESH,
+    ),
     "environment": (lambda: dataset_with(by_environment), environment, {}, FRESH),
     "default dtype": (lambda: dataset_with(by_default_dtype), default_dtype, {}, FRESH),
     "folder": (lambda: dataset_with(by_folder), other_folder, {}, FRESH),
@@ -413,7 +445,7 @@ def test_never_another_bit(name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name, planted in PLANTED.items() if planted[3] == FRESH])
 def test_each_trap_would_catch_workers_that_are_kept_blindly(name, monkeypatch):
-    monkeypatch.setattr(living.Living, "_why_fresh", lambda *_: "")
+    monkeypatch.setattr(living.Living, "_why_fresh", lambda *_: None)
     monkeypatch.setattr(living.Life, "may_stay", lambda self: True)
     monkeypatch.setattr(living.Living, "_ask", lambda *_: None)
     plain, ours, turns = fresh_and_living(name, workers=1)
@@ -482,7 +514,28 @@ def test_left_in_mid_epoch():
     plain, ours, turns = living_epochs(loop, drawing)
     assert plain == ours
     assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
-    assert turns.why == "the last epoch was left, or is not over"
+    assert turns.why == Renewal("epoch-left")
+
+
+@pytest.mark.parametrize("write", [writes_late, writes_late_unseen])
+def test_written_by_the_script_in_mid_epoch(write):
+    """Fresh workers know it from the next epoch on, and then nothing else."""
+
+    def loop(loader):
+        batches = []
+        for epoch in range(EPOCHS + 1):
+            for number, batch in enumerate(loader):
+                batches.append(batch.tolist())
+                if number == 1 and epoch < 2:
+                    write(SimpleNamespace(loader=loader), epoch + 1)
+        return batches
+
+    def large():
+        return dataset_with(by_the_end_of_an_array, own=torch.ones(LARGE))
+
+    plain, ours, turns = living_epochs(loop, large)
+    assert plain == ours
+    assert (turns.kept, turns.fresh, turns.why) == (1, 2, Renewal("script-changed-it"))
 
 
 def test_two_at_once(monkeypatch):
@@ -525,7 +578,7 @@ def test_a_worker_that_was_killed_between_two_epochs():
 
     plain, ours, turns = living_epochs(loop, drawing)
     assert plain == ours
-    assert (turns.kept, turns.fresh, turns.why) == (0, EPOCHS - 1, "a worker has ended")
+    assert (turns.kept, turns.fresh, turns.why) == (0, EPOCHS - 1, Renewal("worker-ended"))
 
 
 def raises_later(self, index):
@@ -556,29 +609,71 @@ def test_workers_whose_memory_grows_are_renewed(monkeypatch):
     plain, ours, turns = fresh_and_living("draws", workers=1)
     assert same(plain, ours)
     assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
-    assert "has grown" in turns.why
+    assert turns.why.code == "grown"
 
 
 def test_how_much_memory_may_grow():
-    life = living.Life(DataLoader([1]), living.Settings(1, False, 2, False), living.FetchState(b""))
+    life = living.Life(DataLoader([1]), living.Settings(1, False, 2, False), living.FetchState(b""), TurnCosts())
     assert not living._grown(life, [100 << 20, 50 << 20])
     assert not living._grown(life, [149 << 20, 110 << 20])  # half as much again, or less than 64 MiB more
-    assert living._grown(life, [170 << 20, 50 << 20]) == "a worker has grown from 100 to 170 MiB"
+    assert living._grown(life, [170 << 20, 50 << 20]) == Renewal("grown", "100 → 170 MiB")
 
 
 def test_workers_that_are_not_forked_are_started_anew(monkeypatch):
     monkeypatch.setattr(living, "start_method", lambda loader: "spawn")
     plain, ours, turns = fresh_and_living("draws", workers=1)
     assert same(plain, ours)
-    assert (turns.kept, turns.fresh, turns.why) == (0, EPOCHS - 1, "workers are not forked")
+    assert (turns.kept, turns.fresh, turns.why) == (0, EPOCHS - 1, Renewal("not-forked"))
 
 
-def test_more_than_can_be_read_at_a_turn(monkeypatch):
-    monkeypatch.setattr(living, "LEAST_READ", 8)
-    monkeypatch.setattr(living, "READ_A_SECOND", 0)
+@pytest.mark.parametrize("first", [8, 1 << 30])
+def test_what_takes_longer_to_read_than_workers_to_start(first, monkeypatch):
+    """It is known from the first look on, or once a start was timed."""
+    monkeypatch.setattr(turn_costs, "LEAST_READ", 8)
+    monkeypatch.setattr(turn_costs, "FIRST_READ", first)
+    monkeypatch.setattr(turn_costs, "READ_A_SECOND", 0)
     plain, ours, turns = fresh_and_living("nothing", workers=1)
     assert same(plain, ours)
-    assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
+    assert (turns.kept, turns.fresh, turns.why.code) == (0, EPOCHS - 1, "too-much-to-read")
+
+
+def test_what_is_read_at_most(monkeypatch):
+    monkeypatch.setattr(turn_costs, "LEAST_READ", 32 << 20)
+    costs = TurnCosts()
+    assert costs.most_bytes(4) == turn_costs.FIRST_READ
+    costs.started(4, 0.4)
+    costs.started(2, 0.4)  # something was in the way
+    assert costs.most_bytes(4) == pytest.approx(0.4 * turn_costs.READ_A_SECOND, abs=8)
+    costs.looked(1 << 20, 1.0)  # too little to tell
+    costs.looked(100 << 20, 0.05)
+    costs.looked(100 << 20, 0.5)
+    assert costs.most_bytes(4) == pytest.approx(0.4 * (2000 << 20), abs=8)
+    assert not costs.too_much(4)
+    assert costs.most_bytes(1) == pytest.approx(0.1 * (2000 << 20), abs=8)
+    assert costs.most_bytes(15) == pytest.approx(1.5 * (2000 << 20) / 2, abs=8)  # sixteen on eight processors
+    costs.looked(900 << 20, 0.5)
+    assert costs.too_much(4)
+    costs = TurnCosts()
+    costs.started(1, 1e-6)
+    assert costs.most_bytes(1) == 32 << 20
+
+
+def test_every_byte_counts_wherever_it_lies(monkeypatch):
+    monkeypatch.setattr(contents, "AT_ONCE", 16)
+    memory = torch.zeros(50, dtype=torch.uint8)
+
+    def told():
+        return tuple(contents.checksums_of(memory.data_ptr() + 1, 49))
+
+    assert len(told()) == 4
+    seen = {told()}
+    for index in range(1, 50):
+        memory[index] = 1
+        seen.add(told())
+        memory[index] = 0
+    assert len(seen) == 50
+    memory[0] = 1
+    assert told() in seen
 
 
 def test_beside_tf32():

@@ -21,9 +21,19 @@ from typing import Any, Callable, NamedTuple
 
 from _flatout_agent.apply.code_reads import names_in
 from _flatout_agent.apply.code_walk import CodeWalk, Namespace
-from _flatout_agent.apply.contents import ATOMS, LONG, Buffers, UnknownError, array_told, plain_bytes, tensor_told
+from _flatout_agent.apply.contents import (
+    ATOMS,
+    LONG,
+    Buffers,
+    TooLargeError,
+    UnknownError,
+    array_told,
+    plain_bytes,
+    tensor_told,
+)
 from _flatout_agent.apply.object_layout import BARE_BASES, MAKING, METACLASSES, NOT_READ, hides_more, slots_of
 from _flatout_agent.apply.process_state import changes_calls, process_state
+from _flatout_agent.apply.renewal import Renewal, raised
 from _flatout_agent.apply.trusted import LOGGING, SHARED, draws, is_constant, is_trusted
 from _flatout_agent.identities import Identities
 
@@ -31,21 +41,23 @@ MOST_VISITS = 6_000
 
 
 class FetchState(NamedTuple):
-    """Equal `checksum`s: fetching gives the same. None: it cannot be told, because of what is at `unknown`."""
+    """Equal `checksum`s: fetching gives the same. None: it cannot be told, for this reason."""
 
     checksum: bytes | None
-    unknown: str = ""
-    bytes: int = 0  # of tensors and arrays that were read for it
+    unknown: Renewal | None = None
+    bytes: int = 0  # of tensors, arrays and long lists that were read for it
 
 
 def fetch_state(torch: Any, roots: dict[str, Any], numbers: Identities, most_bytes: int) -> FetchState:
     walk = Walk(torch, numbers, most_bytes)
     try:
-        return FetchState(walk.checksum(roots), "", walk.buffers.bytes)
+        return FetchState(walk.checksum(roots), None, walk.buffers.bytes)
+    except TooLargeError as where:
+        return FetchState(None, Renewal("too-much-to-read", str(where)), walk.buffers.bytes)
     except UnknownError as why:
-        return FetchState(None, str(why), walk.buffers.bytes)
+        return FetchState(None, Renewal("cannot-be-told", str(why)), walk.buffers.bytes)
     except Exception as error:  # an object of the script's that does not let itself be looked at
-        return FetchState(None, f"{type(error).__name__}: {error}"[:200], walk.buffers.bytes)
+        return FetchState(None, raised(error), walk.buffers.bytes)
 
 
 class Walk(CodeWalk):
@@ -122,10 +134,14 @@ class Walk(CodeWalk):
         plain = plain_bytes(thing) if len(thing) > LONG and type(thing) in (list, tuple) else None
         if plain is not None:
             self._say(type(thing).__name__, len(plain))
-            self._hash.update(plain)
+            self._plain_content(path, plain)
             return
         self._say(type(thing).__name__, len(thing))
         self._add_all(path, thing)
+
+    def _plain_content(self, path: str, content: bytes) -> None:
+        self.buffers.count(path, len(content))
+        self._hash.update(content)
 
     def _deque(self, path: str, thing: Any) -> None:
         self._say("deque", len(thing), thing.maxlen)
@@ -135,7 +151,7 @@ class Walk(CodeWalk):
         plain = plain_bytes(thing) if len(thing) > LONG and type(thing) is dict else None
         self._say(type(thing).__name__, len(thing), plain is None)
         if plain is not None:
-            self._hash.update(plain)
+            self._plain_content(path, plain)
             return
         for key, value in thing.items():
             self._add(f"{path}[{key!r}]" if type(key) in ATOMS else f"{path}[…]", value)

@@ -13,11 +13,14 @@ import sys
 import threading
 from typing import Any, Callable, NamedTuple
 
+from _flatout_agent.apply.fetch_state import FetchState
+from _flatout_agent.apply.renewal import Renewal, raised
+
 
 class Told(NamedTuple):
     """By a worker that has nothing to do."""
 
-    changed: str  # since it was started, and what; "" if nothing that fetching reads is other than it was
+    renewal: Renewal | None  # None: nothing that fetching reads is other than it was as this worker was started
     memory: int  # bytes that no other process has
 
 
@@ -25,7 +28,7 @@ class Birth(NamedTuple):
     """What the parent knew just before it forked; the worker has it from then on."""
 
     checksum: bytes | None
-    look: Callable[[], Any]  # gives a FetchState
+    look: Callable[[], FetchState]
     initialise: Callable[[int], Any] | None  # the script's own
 
 
@@ -74,20 +77,20 @@ def tell() -> Told:
             stream.flush()  # as a worker that ends
         return Told(_change(), own_memory())
     except Exception as error:
-        return Told(f"{type(error).__name__}: {error}"[:200], 0)
+        return Told(raised(error), 0)
 
 
-def _change() -> str:
+def _change() -> Renewal | None:
     if _birth is None or _birth.checksum is None:
-        return "nothing is known of this worker"
+        return Renewal("cannot-be-told")
     others = [one.name for one in threading.enumerate() if one is not threading.main_thread()]
     started = [name for name in others if "QueueFeeder" not in name]
     if started:
-        return f"a thread was started: {started[0]}"
-    state = _birth.look()
+        return Renewal("thread-started", started[0])
+    state: FetchState = _birth.look()
     if state.checksum is None:
-        return str(state.unknown)
-    return "" if state.checksum == _birth.checksum else "fetching changes what it reads"
+        return state.unknown
+    return None if state.checksum == _birth.checksum else Renewal("fetching-changes-it")
 
 
 def begin(base_seed: int) -> None:

@@ -16,45 +16,48 @@ from _flatout_agent.apply.fetch_state import FetchState, fetch_state
 from _flatout_agent.apply.fetching import plain_values
 from _flatout_agent.apply.in_worker import Birth, Look, Told
 from _flatout_agent.apply.limits import start_method
+from _flatout_agent.apply.renewal import Renewal, raised
 from _flatout_agent.apply.stand_in import LiveSampler, Settings, build, restart
+from _flatout_agent.apply.turn_costs import TurnCosts
 from _flatout_agent.guard import fault
 from _flatout_agent.identities import Identities
 
 MOST = 4  # iterators at rest
 MOST_WORKERS = 64  # of all of them
-LEAST_READ = 32 << 20  # bytes of tensors and arrays may be read at each turn …
-READ_A_SECOND = 400 << 20  # … and as many as take half of the time in which workers are started
 MEMORY_GROWS = 1.5  # times what a worker had after its first epoch …
 MEMORY_MORE = 64 << 20  # … and so many bytes more: then fresh ones come in their place
 LONGEST_WAIT = 10.0  # seconds, for what workers tell
+TOO_MUCH = Renewal("too-much-to-read")
 
 
 class Turns:
-    """How often workers were kept over the turn of an epoch, how often they were started anew, and why at last."""
+    """Of one loader: how often workers were kept over the turn of an epoch, how often started anew, and why at last."""
 
     def __init__(self) -> None:
         self.started = False
         self.kept = 0
         self.fresh = 0
-        self.why = ""
+        self.why: Renewal | None = None
+        self.costs = TurnCosts()
 
     def told(self) -> dict[str, Any]:
         if not self.kept and not self.fresh:
             return {}
-        return {"turns_kept": self.kept, "turns_fresh": self.fresh, **({"fresh_because": self.why} if self.why else {})}
+        why = {"fresh_because": self.why.code, "fresh_what": self.why.what} if self.why else {}
+        return {"turns_kept": self.kept, "turns_fresh": self.fresh, **why}
 
 
 class Life:
     """Of one iterator's workers."""
 
-    def __init__(self, loader: Any, settings: Settings, state: FetchState) -> None:
+    def __init__(self, loader: Any, settings: Settings, state: FetchState, costs: TurnCosts) -> None:
         self.settings = settings
         self.state = state  # as they were started
+        self.costs = costs
         self.like = likeness(loader)
         self.dataset = _reference(loader.dataset)
         self.values = plain_values(loader.dataset) if settings.persistent else None
         self.memory: list[int] = []  # of each after its first epoch
-        self.asked = False
 
     def may_stay(self) -> bool:
         """What cannot be told is kept only where the knob is on that asks for it."""
@@ -68,35 +71,35 @@ class Living:
         self._torch = torch
         self._numbers = Identities()
         self._resting: list[tuple[Any, Life]] = []
-        self._start_s = 0.0
 
     def start(self, loader: Any, settings: Settings, sampler: LiveSampler, seed: int, turns: Turns) -> Any:
         """An iterator for an epoch, or for what is left of one: the last epoch's, or a fresh one."""
-        birth = self._birth_of(loader)
-        state = birth.look()
+        birth = self._birth_of(loader, turns.costs.most_bytes(settings.workers))
+        state = _looked(birth, settings.workers, turns.costs)
         before = self._take(loader, settings)
         if before is not None:
             iterator, life = before
-            turns.why = self._why_fresh(iterator, life, state, loader)
-            if not turns.why:
+            why = self._why_fresh(iterator, life, state, loader)
+            if why is None:
                 try:
                     restart(self._torch, loader, iterator, settings, sampler, seed)
                     turns.kept += 1
                     return iterator
                 except Exception as error:
-                    turns.why = f"{type(error).__name__}: {error}"[:200]
+                    why = raised(error)
                     fault("living.restart", error)
+            turns.why = why
             _close(iterator)
         elif turns.started:
-            turns.why = state.unknown or "the last epoch was left, or is not over"
+            turns.why = state.unknown or Renewal("epoch-left")
         turns.fresh += turns.started
         turns.started = True
         began = perf_counter()
         iterator = build(
             self._torch, loader, settings._replace(persistent=False), sampler, seed, birth._replace(checksum=state.checksum)
         )
-        self._start_s = perf_counter() - began
-        iterator.flatout_life = life = Life(loader, settings, state)
+        turns.costs.started(settings.workers, perf_counter() - began)
+        iterator.flatout_life = life = Life(loader, settings, state, turns.costs)
         # Only now: told of it as they began, torch would have each of them waited for at exit.
         iterator._persistent_workers = life.may_stay()
         return iterator
@@ -104,7 +107,11 @@ class Living:
     def keep(self, iterator: Any) -> bool:
         """At the end of an epoch: they wait for the next. False: nobody needs this iterator any more."""
         life: Life | None = getattr(iterator, "flatout_life", None)
-        if life is None or not life.may_stay() or not _at_rest(iterator) or life.settings.workers > MOST_WORKERS:
+        if life is None or not _at_rest(iterator) or life.settings.workers > MOST_WORKERS:
+            return False
+        if life.costs.too_much(life.settings.workers):
+            life.state = FetchState(None, TOO_MUCH)
+        if not life.may_stay():
             return False
         if life.state.checksum is not None:
             self._ask(iterator)
@@ -126,11 +133,9 @@ class Living:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _birth_of(self, loader: Any) -> Birth:
+    def _birth_of(self, loader: Any, most: int) -> Birth:
         if start_method(loader) != "fork":
-            look = partial(FetchState, None, "workers are not forked")
-            return Birth(None, look, loader.worker_init_fn)
-        most = max(LEAST_READ, int(READ_A_SECOND * self._start_s / 2))
+            return Birth(None, partial(FetchState, None, Renewal("not-forked")), loader.worker_init_fn)
         roots = {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn}
         return Birth(None, partial(fetch_state, self._torch, roots, self._numbers, most), loader.worker_init_fn)
 
@@ -143,22 +148,23 @@ class Living:
                 return iterator, life
         return None
 
-    def _why_fresh(self, iterator: Any, life: Life, state: FetchState, loader: Any) -> str:
-        """An empty text where its workers are what fresh ones would be."""
+    def _why_fresh(self, iterator: Any, life: Life, state: FetchState, loader: Any) -> Renewal | None:
+        """None where its workers are what fresh ones would be."""
         if iterator._shutdown or not all(worker.is_alive() for worker in iterator._workers):
-            return "a worker has ended"
+            return Renewal("worker-ended")
         if life.state.checksum is None:
-            return "" if life.values == plain_values(loader.dataset) else "the script changed the dataset"
+            return None if life.values == plain_values(loader.dataset) else Renewal("script-changed-it")
         if state.checksum is None:
             return state.unknown
         if state.checksum != life.state.checksum:
-            return "the script changed what fetching reads"
+            return Renewal("script-changed-it")
         try:
             told = self._hear(iterator)
+        except TimeoutError:
+            return Renewal("slow-look")
         except Exception as error:
-            return f"{type(error).__name__}: {error}"[:200]
-        changed = next((one.changed for one in told if one.changed), "")
-        return changed or _grown(life, [one.memory for one in told])
+            return raised(error)
+        return next((one.renewal for one in told if one.renewal), None) or _grown(life, [one.memory for one in told])
 
     def _ask(self, iterator: Any) -> None:
         from torch.utils.data._utils import worker
@@ -173,11 +179,20 @@ class Living:
         while len(told) < len(iterator._workers):
             left = end - perf_counter()
             if left <= 0:
-                raise TimeoutError("a worker takes too long to look at itself")
+                raise TimeoutError
             found, message = iterator._try_get_data(min(left, 5.0))
             if found:
                 told.append(message[0].seed)
         return told
+
+
+def _looked(birth: Birth, workers: int, costs: TurnCosts) -> FetchState:
+    if costs.too_much(workers):
+        return FetchState(None, TOO_MUCH)
+    began = perf_counter()
+    state = birth.look()
+    costs.looked(state.bytes, perf_counter() - began)
+    return state
 
 
 def likeness(loader: Any) -> tuple[Any, ...]:
@@ -198,12 +213,12 @@ def _at_rest(iterator: Any) -> bool:
     return bool(over and all(worker.is_alive() for worker in iterator._workers))
 
 
-def _grown(life: Life, memory: list[int]) -> str:
+def _grown(life: Life, memory: list[int]) -> Renewal | None:
     life.memory = life.memory or memory
     for first, now in zip(life.memory, memory):  # noqa: B905
         if now > MEMORY_GROWS * first and now > first + MEMORY_MORE:
-            return f"a worker has grown from {first >> 20} to {now >> 20} MiB"
-    return ""
+            return Renewal("grown", f"{first >> 20} → {now >> 20} MiB")
+    return None
 
 
 def _close(iterator: Any) -> None:
