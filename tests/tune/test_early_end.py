@@ -108,6 +108,14 @@ def test_a_run_that_fits_comes_to_its_end_and_its_parts_are_its_wall_time(ran):
     assert found.parts["validation"] > 3 * 40 * 0.002 * 0.8
 
 
+def test_what_became_of_the_workers_is_known(ran):
+    made, _, said = ran(8, 40, 0, knobs={"workers": "2"}, until={"cut_s": 90.0, "stop_s": 120.0})
+    assert made.code == 0, said
+    workers = measured(made, Scale(batches=10.0)).workers
+    assert workers["turns_kept"] >= 4, workers
+    assert not workers["turns_fresh"], workers
+
+
 LOOP = """
 import torch
 from torch import nn

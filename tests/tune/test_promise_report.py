@@ -29,10 +29,10 @@ def words(request):
     return Words(request.param)
 
 
-def promised(plain=PLAIN, tuned=TUNED, length=TEN, runs=2, whole=True, left_out=None):
+def promised(plain=PLAIN, tuned=TUNED, length=TEN, runs=2, whole=True, left_out=None, workers=()):
     arms = Arms(
         plain=[Measured(parts=without_more(plain), epochs=10.0, whole=whole, turns=1)] * runs,
-        tuned=[Measured(parts=without_more(tuned), epochs=10.0, whole=whole, turns=1)] * runs,
+        tuned=[Measured(parts=without_more(tuned), epochs=10.0, whole=whole, turns=1, workers=dict(workers))] * runs,
     )
     return confirm.told(confirm.judged(arms, {"workers": "4"}, length, None, left_out), by_epoch=True)
 
@@ -46,10 +46,20 @@ def test_the_headline_names_the_run_and_what_is_left():
     assert repaid == "It pays from 0.10 epochs on."
 
 
+def test_what_became_of_the_workers_is_said():
+    seen = {"turns_kept": 4, "turns_fresh": 0, "evaluation_loaders": 2, "evaluation_workers": 1}
+    (_, _, said) = report.sentences(promised(workers=seen), Words("en"))
+    assert said == (
+        "Workers in the last tuned run: they stayed alive over all 4 epoch ends; up to 1 more for each of 2 loaders that are "
+        "only evaluated from."
+    )
+
+
 @pytest.mark.parametrize(
     "more",
     [
         {},
+        {"workers": {"turns_kept": 3, "turns_fresh": 1, "fresh_because": "grown", "fresh_what": "1 → 9 MiB"}},
         {"runs": 1, "whole": False},
         {"length": None, "whole": False},
         {"length": RunLength(epochs=1.0, source="seen")},

@@ -82,7 +82,7 @@ def tell() -> Told:
 
 def _change() -> Renewal | None:
     if _birth is None or _birth.checksum is None:
-        return Renewal("cannot-be-told")
+        return Renewal("failed", "nothing is known of a worker")
     others = [one.name for one in threading.enumerate() if one is not threading.main_thread()]
     started = [name for name in others if "QueueFeeder" not in name]
     if started:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from flatout.base.records import Missing, Struct, field
 from flatout.measure.intervals import normal, student
@@ -60,6 +61,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     whole: bool = True  # it ran to the script's end; else one epoch was put together …
     turns: int = 1  # … from a part of it with so many turns
     put_on_step: int | None = None  # after which its settings came on
+    workers: dict[str, Any] = field(default_factory=dict)  # what became of them at the ends of epochs, as the agent told it
 
     @property
     def total(self) -> float:
@@ -90,6 +92,7 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     left_out: dict[str, str] = field(default_factory=dict)  # settings that this run would not have repaid
     put_on_step: int | None = None
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop
+    workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
     why: str = ""  # a run failed: failed (`detail`: its exit status), did-not-end, no-steps
     detail: str = ""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.base.words import Words
 from flatout.knobs.model import Came, KnobUse
-from flatout.report import numbers
+from flatout.report import numbers, run_workers
 from flatout.report.terminal import RenderableType, Table, Text
 
 COLOURS = {
@@ -48,6 +48,7 @@ def sentence(use: KnobUse, words: Words) -> str:
     why = reason(use, words)
     if use.came is Came.APPLIED:
         parts = [proof(use, words), *([why] if why else [])]
+        parts += run_workers.told(use.details, words) if use.name == "workers" else []
         parts += [words(f"numerics.{use.numerics}")] if words.has(f"numerics.{use.numerics}") else []
         return words("knobs.applied", proof=words("run.semicolon").join(parts))
     if use.came is Came.UNPROVED:

@@ -6,7 +6,7 @@ from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.measure.parts import PARTS
 from flatout.measure.promise import WholeRunPromise
-from flatout.report import numbers
+from flatout.report import numbers, run_workers
 
 WORTH_NAMING = 0.05  # of the tuned run: a part beside the steps that takes more is named
 MOST_NAMED = 3
@@ -22,6 +22,7 @@ def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     told += [words("whole-run.put-together")] if not whole.whole else []
     told += [words("whole-run.no-turn")] if not whole.whole and not whole.turns and whole.unit == "epoch" else []
     told += [words("whole-run.one-pair")] if whole.pairs == 1 else []
+    told += _workers(whole, words)
     told += [words("whole-run.left-out", knobs=_knobs(whole.left_out, words))] if whole.left_out else []
     told += [words("whole-run.not-faster")] if whole.code == "not-faster" else []
     return told
@@ -57,6 +58,11 @@ def _repaid(whole: WholeRunPromise, words: Words) -> str:
     if whole.unit == "epoch":
         return words("whole-run.repaid-epochs", count=numbers.count(max(0.1, round(count, 1))))
     return words("whole-run.repaid-steps", count=numbers.count(round(100 * count)))
+
+
+def _workers(whole: WholeRunPromise, words: Words) -> list[str]:
+    said = run_workers.told(whole.workers, words)
+    return [words("whole-run.workers", told=words("run.semicolon").join(said))] if said else []
 
 
 def _left(whole: WholeRunPromise, words: Words) -> str:

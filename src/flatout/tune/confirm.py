@@ -8,6 +8,7 @@ beyond doubt, the settings that cost time once are left out, compiling first, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from flatout.base.records import Missing, Struct, field, replace
 from flatout.measure import promise
@@ -58,6 +59,7 @@ class Confirmed(Struct, frozen=True, kw_only=True):
     turns: int = 0  # from epoch to epoch, in the arm that saw fewer
     put_on_step: int | None = None
     plain_step_s: float | Missing = Missing("not-measured")
+    workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
     why: str = ""
     detail: str = ""
 
@@ -208,6 +210,7 @@ def judged(
         turns=min((run.turns for run in (*arms.plain, *arms.tuned)), default=0),
         put_on_step=next((run.put_on_step for run in arms.tuned if run.put_on_step is not None), None),
         plain_step_s=_least([run.step_s for run in arms.plain]),
+        workers=next((run.workers for run in reversed(arms.tuned)), {}),
     )
 
 
@@ -267,6 +270,7 @@ def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
         left_out=dict(found.left_out),
         put_on_step=found.put_on_step,
         plain_step_s=found.plain_step_s,
+        workers=dict(found.workers),
     )
 
 

@@ -8,6 +8,7 @@ from _flatout_agent.wire import PHASES
 from flatout.base.records import Missing, Struct, replace
 from flatout.measure import promise
 from flatout.measure.attribution import ProcessStory, close_account, read_story
+from flatout.measure.knob_use import Story
 from flatout.measure.parts import parts_of
 from flatout.measure.promise import Measured
 
@@ -55,15 +56,16 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
     story, lines = told
     parts = parts_of(close_account(story.phases, run.wall_s, story.finished), story.script_outside_s)
     loop = _settled(story, lines)
-    put_on = _put_on_step(lines)
     step_s = loop.step_s if loop is not None else Missing("not-measured")
     if loop is not None:
         parts = {**parts, "building": parts["building"] + loop.before_s, "steps": parts["steps"] - loop.before_s}
     if not any(line.get("kind") == "ended-early" for line in lines):
-        return Measured(parts=parts, epochs=scale.units(story), step_s=step_s, put_on_step=put_on)
-    if loop is None:
+        found = Measured(parts=parts, epochs=scale.units(story))
+    elif loop is None:
         return Missing("too-few-steps")
-    return replace(_put_together(parts, loop, scale.steps(story), scale), step_s=step_s, put_on_step=put_on)
+    else:
+        found = _put_together(parts, loop, scale.steps(story), scale)
+    return replace(found, step_s=step_s, put_on_step=_put_on_step(lines), workers=_workers(lines))
 
 
 class Loop(Struct, frozen=True, kw_only=True):
@@ -105,6 +107,11 @@ def _lead(journals: list[list[Line]]) -> tuple[ProcessStory, list[Line]] | None:
 
 def _put_on_step(lines: list[Line]) -> int | None:
     return next((int(line["step"]) for line in lines if line.get("kind") == "knobs"), None)
+
+
+def _workers(lines: list[Line]) -> dict[str, Any]:
+    proof = Story(lines).proofs.get("workers") or {}
+    return dict(proof.get("details") or {}) if proof.get("status") == "applied" else {}
 
 
 def _put_together(parts: dict[str, float], loop: Loop, steps: float, scale: Scale) -> Measured:
