@@ -440,6 +440,7 @@ def test_never_another_bit(name):
     assert same(plain, ours)
     turned = EPOCHS - 1
     assert (turns.kept, turns.fresh) == ((turned, 0) if PLANTED[name][3] == KEPT else (0, turned)), turns.why
+    assert turns.known == (turns.why is None or turns.why.code not in ("cannot-be-told", "failed")), turns.why
 
 
 @pytest.mark.thorough
@@ -635,6 +636,7 @@ def test_what_takes_longer_to_read_than_workers_to_start(first, monkeypatch):
     plain, ours, turns = fresh_and_living("nothing", workers=1)
     assert same(plain, ours)
     assert (turns.kept, turns.fresh, turns.why.code) == (0, EPOCHS - 1, "too-much-to-read")
+    assert not turns.known
 
 
 def test_what_is_read_at_most(monkeypatch):
@@ -674,6 +676,20 @@ def test_every_byte_counts_wherever_it_lies(monkeypatch):
     assert len(seen) == 50
     memory[0] = 1
     assert told() in seen
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_with_the_knob_what_is_opened_at_need_stays_open(changes):
+    """What the script has changed meanwhile is known to fresh workers alone."""
+    kept = 0 if changes else EPOCHS - 1
+    training = training_with(lambda: dataset_with(lazily_opened, own=None, epoch=0), {}, 0)
+    with staged(training) as stage:
+        stage.board.set({"workers": 1, "persistent_workers": "on"})
+        turns = stage.scene.handover.control(training.loader).turns
+        for epoch in range(EPOCHS):
+            training.loader.dataset.epoch = epoch * changes
+            list(training.loader)
+    assert (turns.kept, turns.fresh) == (kept, EPOCHS - 1 - kept), turns.why
 
 
 def test_beside_tf32():

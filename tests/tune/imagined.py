@@ -46,6 +46,7 @@ OFFERS = [
 
 
 APPLIED = Outcome(state=OutcomeState.APPLIED)
+LIVE = Outcome(state=OutcomeState.APPLIED, details={"turns_known": True})
 
 
 @dataclass
@@ -86,6 +87,7 @@ class Machine:
     replays: bool = True
     epoch_steps: int | None = None
     turn_s: float = 0.4  # from one epoch to the next where workers are started for each
+    live: bool = False  # workers stay alive over the turn without a knob
     supplies: bool = True  # the loader's batches can be drawn without training on them
     knows_busy: bool = True
     last_kernel: float | None = None  # milliseconds: such a device looks busy whenever a step ends
@@ -100,6 +102,10 @@ class Machine:
     learns: float = 1.0  # how a step's worth grows with the batch: 1 in proportion, 0 not at all
 
     # -- the truth ------------------------------------------------------------------------------------------------
+
+    def outcome(self, knob, value):
+        applied = LIVE if knob == "workers" and self.live else APPLIED
+        return self.refuses.get((knob, value), self.refuses.get(knob, applied))
 
     def step_ms(self, knobs):
         """Host and card of one step: the card waits for launches, or they for it."""
@@ -259,7 +265,7 @@ class Runner:
             steps = max(min(2, segment.timed_steps), min(steps, int(segment.limit_s / step_s) - segment.warm_steps))
         if segment.epochs:
             steps = segment.epochs * machine.epoch_steps
-            restarts = int(active.get("workers", "0")) and active.get("persistent_workers") != "on"
+            restarts = int(active.get("workers", "0")) and active.get("persistent_workers") != "on" and not machine.live
             step_s += machine.turn_s * restarts / machine.epoch_steps if restarts else 0.0
         whole = (segment.warm_steps + steps) * step_s
         if segment.give_up_s is not None and took + build + whole > segment.give_up_s:
@@ -280,7 +286,7 @@ class Runner:
             steps=steps,
             phases={"input": machine.prepare, "forward": launch, "copy": machine.copy},
             windows=windows,
-            outcomes={k: machine.refuses.get((k, v), machine.refuses.get(k, APPLIED)) for k, v in segment.knobs.items()},
+            outcomes={k: machine.outcome(k, v) for k, v in segment.knobs.items()},
             memory_peak=int(machine.peak(active) * (1 if segment.batch is None else machine.hot_excess)),
             **machine.seen_of_the_device(launch, card),
             build_s=build * machine.build_told,

@@ -50,6 +50,7 @@ SENTENCES = {
     "long-epochs": "{knob}: an epoch takes longer than the search",
     "only-in-tune": "{knob}: flatout tune can tell",
     "no-epochs": "{knob}: the loader has no epochs",
+    "workers-live": "{knob}: the workers stay alive without it",
     "no-workers": "{knob}: not tried, there are no workers",
 }
 

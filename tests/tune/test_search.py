@@ -332,6 +332,18 @@ def test_workers_that_stay_are_judged_where_epochs_turn(epoch_steps, code):
     assert bool(over_epochs) == (code == "plainly-faster")
 
 
+@pytest.mark.parametrize(("own", "live"), [(0, True), (0, False), (16, True)])
+def test_workers_that_stay_are_no_question_where_they_live_anyway(own, live):
+    """The knob workers=… has its workers live; workers of the script's own end with each epoch."""
+    machine = Machine(prepare=60, cores=16, epoch_steps=60, live=live)
+    skip = ["workers"] if own else []
+    wanted = plan(budget_s=400.0, offers=[*OFFERS, PERSISTENT], epoch_steps=60, workers=own, skip=skip)
+    end, segments, _ = search(machine, wanted)
+    found = [d.code for d in end.decisions if d.knob == "persistent_workers"]
+    assert (found == ["workers-live"]) == (live and not own)
+    assert any("persistent_workers" in s.knobs for s in segments) == (not live or own > 0)
+
+
 @pytest.mark.parametrize(("epoch_steps", "first"), [(60, "persistent_workers"), (4000, "device_prefetch")])
 def test_workers_that_stay_come_first_where_starting_them_takes_much_of_an_epoch(epoch_steps, first):
     evening = offer("device_prefetch", ["on"], EXACT, [Bound.COPY, Bound.INPUT])

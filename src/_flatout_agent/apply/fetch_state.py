@@ -33,7 +33,7 @@ from _flatout_agent.apply.contents import (
 )
 from _flatout_agent.apply.object_layout import BARE_BASES, MAKING, METACLASSES, NOT_READ, hides_more, slots_of
 from _flatout_agent.apply.process_state import changes_calls, process_state
-from _flatout_agent.apply.renewal import Renewal, raised
+from _flatout_agent.apply.renewal import CANNOT_BE_TOLD, Renewal, raised
 from _flatout_agent.apply.trusted import LOGGING, SHARED, draws, is_constant, is_trusted
 from _flatout_agent.identities import Identities
 
@@ -55,7 +55,7 @@ def fetch_state(torch: Any, roots: dict[str, Any], numbers: Identities, most_byt
     except TooLargeError as where:
         return FetchState(None, Renewal("too-much-to-read", str(where)), walk.buffers.bytes)
     except UnknownError as why:
-        return FetchState(None, Renewal("cannot-be-told", str(why)), walk.buffers.bytes)
+        return FetchState(None, Renewal(CANNOT_BE_TOLD, str(why)), walk.buffers.bytes)
     except Exception as error:  # an object of the script's that does not let itself be looked at
         return FetchState(None, raised(error), walk.buffers.bytes)
 

@@ -16,7 +16,7 @@ from _flatout_agent.apply.fetch_state import FetchState, fetch_state
 from _flatout_agent.apply.fetching import plain_values
 from _flatout_agent.apply.in_worker import Birth, Look, Told
 from _flatout_agent.apply.limits import start_method
-from _flatout_agent.apply.renewal import Renewal, raised
+from _flatout_agent.apply.renewal import CANNOT_BE_TOLD, Renewal, raised
 from _flatout_agent.apply.stand_in import LiveSampler, Settings, build, restart
 from _flatout_agent.apply.turn_costs import TurnCosts
 from _flatout_agent.guard import fault
@@ -38,13 +38,14 @@ class Turns:
         self.kept = 0
         self.fresh = 0
         self.why: Renewal | None = None
+        self.known = False  # it can be told at each turn whether fresh ones would be the same
         self.costs = TurnCosts()
 
     def told(self) -> dict[str, Any]:
         if not self.kept and not self.fresh:
-            return {}
+            return {"turns_known": self.known}
         why = {"fresh_because": self.why.code, "fresh_what": self.why.what} if self.why else {}
-        return {"turns_kept": self.kept, "turns_fresh": self.fresh, **why}
+        return {"turns_known": self.known, "turns_kept": self.kept, "turns_fresh": self.fresh, **why}
 
 
 class Life:
@@ -99,6 +100,8 @@ class Living:
             self._torch, loader, settings._replace(persistent=False), sampler, seed, birth._replace(checksum=state.checksum)
         )
         turns.costs.started(settings.workers, perf_counter() - began)
+        untold = state.checksum is None or (turns.why is not None and turns.why.code == CANNOT_BE_TOLD)
+        turns.known = not untold and not turns.costs.too_much(settings.workers)
         iterator.flatout_life = life = Life(loader, settings, state, turns.costs)
         # Only now: told of it as they began, torch would have each of them waited for at exit.
         iterator._persistent_workers = life.may_stay()
@@ -164,7 +167,10 @@ class Living:
             return Renewal("slow-look")
         except Exception as error:
             return raised(error)
-        return next((one.renewal for one in told if one.renewal), None) or _grown(life, [one.memory for one in told])
+        why = next((one.renewal for one in told if one.renewal), None)
+        if why is not None and why.code == CANNOT_BE_TOLD and life.settings.persistent:
+            why = None  # what was opened at need: the knob is on that asks for it
+        return why or _grown(life, [one.memory for one in told])
 
     def _ask(self, iterator: Any) -> None:
         from torch.utils.data._utils import worker

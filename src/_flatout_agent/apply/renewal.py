@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+CANNOT_BE_TOLD = "cannot-be-told"  # of an open file, say, nobody knows whether it is as it was
+
 
 class Renewal(NamedTuple):
     code: str  # `renewal.<code>` says it to people

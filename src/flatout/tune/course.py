@@ -90,6 +90,7 @@ class Course:
         self.most_supply: float | None = None  # the best of them, where more workers were seen to give no more
         self.supply_tells = plan.has_loader  # until a loader's supply turns out not to be measurable
         self.spans_epochs = True  # segments may take whole epochs
+        self.turns_known = False  # workers of the agent's live over the turn of the epoch wherever fresh ones would be the same
         self.demand_may_grow = True  # until the compute side has had its knobs
         self.looked_at: Values | None = None  # what was kept when the ceilings were measured last
         self.wall = False  # the input side holds up all that could be won elsewhere
@@ -207,6 +208,8 @@ class Course:
         self.spent_s += result.took_s
         self.pending = max(0, self.pending - 1)
         self.classes.update(result.classes)
+        workers = result.outcomes.get("workers")
+        self.turns_known = bool(workers.details.get("turns_known", self.turns_known)) if workers else self.turns_known
         if result.status is Status.HANG:
             self.hang_s = max(self.hang_s, result.took_s)
         gone = result.fault or result.status in (Status.ENDED, Status.LATE)

@@ -184,7 +184,9 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
     for value in offer.values:
         if course.whole.get(offer.knob) == value:
             continue
-        if not course.spans_epochs or course.plan.epoch_steps is None:
+        if _live_anyway(course):
+            course.decide(offer, value, "workers-live")
+        elif not course.spans_epochs or course.plan.epoch_steps is None:
             course.decide(offer, value, "no-epochs" if course.spans_epochs else "only-in-tune")
         elif course.epochs_s(EPOCHS) > course.plan.budget_s and not course.tried(offer.knob, value):
             course.decide(offer, value, "long-epochs")  # one turn in so long a time costs nothing worth saving
@@ -192,9 +194,14 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
             yield from consider(course, offer, value, Mode.REAL, segments=FEWEST_SEGMENTS, shape=Shape(epochs=EPOCHS))
 
 
+def _live_anyway(course: Course) -> bool:
+    """Workers of the agent's do, where their turn is known; the knob keeps only those of which nothing can be told."""
+    return "workers" in course.whole and course.turns_known
+
+
 def _turns_weigh(course: Course, offer: Offer) -> bool:
     """Starting workers anew takes a good part of each epoch: nothing else of the input side promises as much for its time."""
-    if offer.knob != "persistent_workers" or not workers_of(course.plan, course.whole):
+    if offer.knob != "persistent_workers" or not workers_of(course.plan, course.whole) or _live_anyway(course):
         return False
     epoch_s = course.epochs_s(EPOCHS)
     return 0 < epoch_s <= TURN_S / TURN_SHARE

@@ -54,5 +54,6 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "only-in-tune": (Verdict.SKIPPED, frozenset()),
     "long-epochs": (Verdict.SKIPPED, frozenset()),
     "no-epochs": (Verdict.SKIPPED, frozenset()),
+    "workers-live": (Verdict.SKIPPED, frozenset()),
     "no-workers": (Verdict.SKIPPED, frozenset()),
 }
