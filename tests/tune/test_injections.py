@@ -1,5 +1,6 @@
 """A sample of the faults that `inject.py` plants: the whole list, ten times over, is run by hand."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import pytest
 from injections import BY_NAME, FAULTS, INJECTIONS, KIND, MOMENTS, STOPS
 
 from _flatout_agent.wire import GAVE_UP
+from flatout.base.clock import SystemClock
+from flatout.launch import scratch
+from flatout.launch.protection import Unprotected
 from flatout.tune.model import Mode, Segment, Status
 from flatout.tune.trials import LONGEST_S, Trials, fault_of
 
@@ -89,6 +93,20 @@ def test_an_end_far_before_that_of_others_is_an_exit_in_the_middle():
     assert trials._too_soon(ended_after[4], segment())
     # With a larger batch an epoch has fewer steps.
     assert not trials._too_soon(ended_after[1], segment(batch_size="256"))
+
+
+def test_a_full_disk_is_seen_while_a_child_is_waited_for(tmp_path, monkeypatch):
+    """Its agent has nowhere to write, and the script trains on: it would be waited for in vain."""
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with Trials(sleeper, dict(os.environ), Unprotected(), SystemClock(), tmp_path / "log") as trials:
+        trials.patience.keep_to(1.0)
+        # Full as long as the child is there: whoever looks after its end alone sees nothing.
+        monkeypatch.setattr(
+            scratch.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30 if trials._child is None else 4096)
+        )
+        with pytest.raises(OSError, match="No space left") as told:
+            trials.look()
+    assert told.value.errno == errno.ENOSPC
 
 
 def test_a_script_that_ends_in_the_switch_answers_nothing(tmp_path):

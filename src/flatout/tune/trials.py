@@ -210,7 +210,8 @@ class Trials:
             check_room(path)
 
     def _check_room(self) -> None:
-        """Copies of what is opened for writing must not fill the disk."""
+        """Copies of what is opened for writing must not fill the disk; and on a full one no child can answer."""
+        check_room(self._place)
         path = self._protection.overfull()
         if path is not None:
             self.stop()
