@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from flatout.base.records import Missing, replace
 from flatout.knobs.model import Bound
-from flatout.tune.course import Course, Steps
+from flatout.tune.course import FEW_SEGMENTS, Course, Steps
 from flatout.tune.model import Ceilings, Mode, SegmentResult, Status, Values
 from flatout.tune.pace import pace_of
 from flatout.tune.recover import recover
-from flatout.tune.schedule import USUAL, Shape, a_first, is_slow, workers_of
+from flatout.tune.schedule import USUAL, Shape, a_first, workers_of
 from flatout.tune.stops import StandingBrokenError
 from flatout.tune.trial import STANDING_TRIES
 
@@ -36,12 +36,13 @@ def baseline(course: Course) -> Steps[None]:
     first = yield from sturdy(course, Mode.REAL, shape)
     course.step_s = first.step_s
     course.input_share = _share(first.phases, "input")
-    if is_slow(course.step_s) and course.input_share < INPUT_SHARE:
+    course.for_few = course.plan.budget_s < FEW_SEGMENTS * course.hot_s()
+    if course.sparing and course.input_share < INPUT_SHARE:
         # Its own steps show all there is to see: kept batches would take as long, and the loader is not what it waits for.
         course.compute_mode, course.supply_tells, course.input_matched = Mode.REAL, False, True
         _this_is_it(course, first)
     else:
-        yield from look(course, SLOW_PAIRS if is_slow(course.step_s) else FIRST_LOOK_PAIRS)
+        yield from look(course, SLOW_PAIRS if course.sparing else FIRST_LOOK_PAIRS)
     course.bound_before = course.bound
 
 

@@ -15,7 +15,7 @@ from flatout.tune.judge import judge, percent
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
 from flatout.tune.rotation import rotate
-from flatout.tune.schedule import LOOK_SEGMENTS, USUAL, children_for, is_slow, restart_values, segments_for, workers_of
+from flatout.tune.schedule import LOOK_SEGMENTS, USUAL, children_for, restart_values, segments_for, workers_of
 from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
@@ -42,8 +42,8 @@ def is_compute(offer: Offer) -> bool:
 def compute_knobs(course: Course) -> Steps[None]:
     """Compile late, so that it builds for what is kept; but where launches plainly hold the device up, its cures come first,
     because until then no other knob of the compute side can show anything."""
-    if is_slow(course.step_s) and not course.batch_to_come:
-        yield from _slow_steps(course)
+    if course.sparing and not course.batch_to_come:
+        yield from _beside_one_plain_arm(course)
         return
     if course.plan.batch is BatchGoal.GROW and starved(course):
         # More samples a step are the plainest cure of launching; and once something is recorded each size costs a child.
@@ -68,8 +68,8 @@ def compute_knobs(course: Course) -> Steps[None]:
         yield from building_knobs(course)
 
 
-def _slow_steps(course: Course) -> Steps[None]:
-    """Each costs seconds: what mostly gives most comes first, beside one plain arm."""
+def _beside_one_plain_arm(course: Course) -> Steps[None]:
+    """Each is dear: what mostly gives most comes first, beside one plain arm."""
     course.stage = "compute"
     offers = sorted(_hot(course), key=lambda offer: FIRST_IF_SLOW.index(offer.knob) if offer.knob in FIRST_IF_SLOW else 9)
     course.pending = 2 * (len(offers) + 1)

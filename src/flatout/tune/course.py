@@ -64,6 +64,7 @@ SHORT = 0.9  # of the lower ceiling
 REAL_LONGER = 1.5  # a loader delivers unevenly: workers in bursts, disks in fits
 SLOW_SEGMENT_S = 2.0
 HURRY_S = 150.0  # a budget below this is for what gives most
+FEW_SEGMENTS = 32  # a budget for fewer than these has no room for looks at both sides and a plain arm for each setting
 
 
 class Course:
@@ -93,6 +94,7 @@ class Course:
         self.turns_known = False  # workers of the agent's live over the turn of the epoch wherever fresh ones would be the same
         self.demand_may_grow = True  # until the compute side has had its knobs
         self.looked_at: Values | None = None  # what was kept when the ceilings were measured last
+        self.for_few = False  # the budget is for a few segments only, as the first one showed
         self.wall = False  # the input side holds up all that could be won elsewhere
         self.doubted: set[str] = set()  # knobs that failed together: alone they get one try, not two
         self.hang_s = 0.0  # what waiting for one took: those that hung together are tried alone where that can be paid again
@@ -122,6 +124,11 @@ class Course:
     @property
     def in_a_hurry(self) -> bool:
         return self.plan.budget_s < HURRY_S
+
+    @property
+    def sparing(self) -> bool:
+        """Whether each segment is dear, by its slow steps or by how few there will be."""
+        return self.for_few or is_slow(self.step_s)
 
     @property
     def fits_only(self) -> bool:
@@ -268,7 +275,7 @@ class Course:
     def reserve_s(self) -> float:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
         last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
-        if is_slow(self.step_s):
+        if self.sparing:
             # Where a last comparison would take much of the budget, what is kept was judged piece by piece, and that does.
             few = last * FEWEST_FINAL / FINAL_PAIRS
             return few if self.stage != "final" and few <= LEAST_KEPT_BACK * self.plan.budget_s else 0.0

@@ -1,0 +1,28 @@
+"""Budgets for a few segments: what mostly gives most is timed beside the plain script, and nothing is kept back for later."""
+
+import pytest
+from imagined import OFFERS, Machine, plan, search
+
+HOT = [one for one in OFFERS if one.knob in ("tf32", "precision", "channels_last", "fused_optimizer")]
+
+
+@pytest.mark.parametrize(("device", "budget_s"), [(10.0, 5.0), (10.0, 15.0), (200.0, 10.0), (200.0, 25.0), (200.0, 40.0)])
+@pytest.mark.parametrize("loader", [True, False])
+def test_what_mostly_gives_most_has_its_turn(device, budget_s, loader):
+    """Seen: a first look took 30 s of 40, and what was left went into looks at both sides; every setting had "0 s left"."""
+    for seed in range(4):
+        machine = Machine(
+            prepare=0.01, copy=0.01, launch=device / 5, device=device, knows_busy=False, looked=True, replays=loader, seed=seed
+        )
+        wanted = plan(offers=HOT, budget_s=budget_s, timed_s=0.5, has_loader=loader, step_s=device / 1000)
+        end, _, _ = search(machine, wanted)
+        found = {d.knob: d.code for d in end.decisions}
+        assert found["precision"] == "plainly-faster", found
+        assert end.profile["precision"] == "bf16"
+        assert end.spent_s <= 1.15 * budget_s
+
+
+def test_a_usual_budget_looks_at_both_sides():
+    machine = Machine(prepare=8.0, cores=8, launch=3.0, device=10.0, looked=True)
+    _, segments, _ = search(machine, plan(budget_s=90.0, timed_s=0.5, worker_cap=8))
+    assert "supply" in {one.mode for one in segments[:12]}
