@@ -18,6 +18,8 @@ AFTER_TURN = 3  # steps of the next epoch: the first belongs to the turn
 SETTLED = 24  # steps: settings have come on and warmed up by then; of slow steps fewer
 SETTLED_SLOWLY, SETTLING = 10, 0.5  # steps, after this share of the time to the cut
 TIMED_STEPS = 20  # before the cut, and after the settling; or twice the time to it
+FEWEST_TIMED = 8  # without them nothing is known: a run that is late goes on for them …
+LATE = 2  # … to so many times the stop
 MOST_ON_THE_WAY = 64  # batches: an epoch that has not ended by then does not end by its sampler
 
 
@@ -55,7 +57,8 @@ class EarlyEnd(Course):
             self._goes_on = self._course.stepped(driver, now)
         self._steps = driver.scene.steps_done
         self._first = self._first or now
-        if now - self._first >= self._stop_ns:
+        ran = now - self._first
+        if ran >= self._stop_ns and (self._timed_enough() or ran >= LATE * self._stop_ns):
             self._leave(driver)
         if not self._settled:
             self._settle(driver, now)
@@ -69,6 +72,9 @@ class EarlyEnd(Course):
         if not self._cut_at:
             self._cut, self._cut_at = True, self._steps
         return True
+
+    def _timed_enough(self) -> bool:
+        return self._settled > 0 and self._steps >= self._timed_from + FEWEST_TIMED
 
     def _settle(self, driver: Driver, now: int) -> None:
         """From here on the loop is as it stays: what was done until now is written down, so that it can be taken off."""

@@ -7,6 +7,8 @@ SENTENCES = {
     "plainly-faster": "{knob} {value}: {gain:+.0f} % in {pairs} pairs, far outside the noise: kept",
     "plainly-faster-repaid": "{knob} {value}: {gain:+.0f} % in {pairs} pairs, far outside the noise, {build_s:.0f} s to build, "
     "repaid after {repaid_steps:,} steps: kept",
+    "faster-if-kept": "{knob} {value}: {gain:+.0f} % ± {margin:.0f}, {build_s:.0f} s to build at first, {repaid_steps:,} steps",
+    "plainly-faster-if-kept": "{knob} {value}: {gain:+.0f} %, {pairs} pairs, {build_s:.0f} s at first, {repaid_steps:,} steps",
     "faster-together": "{knob} {value}: {gain:+.0f} % together with {others}, kept",
     "still-earns": "{knob} {value}: {gain:+.0f} % ± {margin:.0f} in the whole ({first_gain:+.0f} % when first tried), kept",
     "batch-fits": "batch {batch}: the largest that is safe ({peak} of {limit} bytes; {largest} ran in the probes), kept",

@@ -6,9 +6,11 @@ from flatout.base.records import Missing
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
 from flatout.tune import confirm
+from flatout.tune.budget import Costs
 from flatout.tune.confirm import Confirmation
 from flatout.tune.run_length import RunLength
 
+COSTS = Costs(looked_s=2.0, start_s=2.0)
 FIVE_EPOCHS = RunLength(steps=500, epochs=5.0, source="own-argument")
 
 
@@ -41,8 +43,8 @@ class Machine:
         each = {name: parts[name] / self.epochs for name in promise.EACH}
         return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4)
 
-    def confirm(self, knobs, room_s=100.0, length=FIVE_EPOCHS, loop=None, plain_s=None):
-        return Confirmation(self.run, self.now).confirm(knobs, room_s, 2.0, length, loop, plain_s)
+    def confirm(self, knobs, room_s=100.0, length=FIVE_EPOCHS, loop=None, plain_s=None, once=None, costs=COSTS):
+        return Confirmation(self.run, self.now, once=once).confirm(knobs, room_s, costs, length, loop, plain_s)
 
 
 def faster(knobs):
@@ -154,15 +156,6 @@ def test_without_time_nothing_is_run():
     machine = Machine(faster)
     assert machine.confirm({"workers": "4"}, room_s=7.0).code == "no-time"
     assert not machine.ran
-
-
-@pytest.mark.parametrize(
-    ("budget_s", "start_s", "kept"), [(90, 3, True), (20, 5, False), (30, 2, True), (600, 5, True), (8, 1, False)]
-)
-def test_what_is_kept_back(budget_s, start_s, kept):
-    found = confirm.reserve_s(budget_s, start_s)
-    assert bool(found) is kept
-    assert found <= confirm.SHARE * budget_s
 
 
 def test_a_start_that_was_slow_by_chance_speaks_for_no_side():

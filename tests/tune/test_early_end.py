@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from conftest import QUIET
+from flatout.base.records import Missing
 from flatout.launch import journals
 from flatout.launch.trial import TrialChild
 from flatout.tune.whole_runs import RunMade, Scale, measured
@@ -135,6 +136,22 @@ def test_a_loop_without_a_loader_ends_by_the_time(ran):
     found = measured(made, Scale(batches=None))
     assert found.parts["steps"] > 0
     assert not found.whole
+
+
+def test_a_run_that_is_late_goes_on_until_something_is_known(ran):
+    """Seen: the time was over while something was built, and the run told nothing."""
+    slow = LOOP.replace("loss = net", "time.sleep(0.1); loss = net").replace("import torch\n", "import time, torch\n", 1)
+    made, lines, said = ran(source=slow, until={"cut_s": 2.0, "stop_s": 1.4})
+    assert made.code == 0, said
+    assert early(lines)[0]["step"] >= 18
+    assert not isinstance(measured(made, Scale(batches=None)), Missing)
+
+
+def test_however_late_it_is_it_ends(ran):
+    slow = LOOP.replace("loss = net", "time.sleep(0.4); loss = net").replace("import torch\n", "import time, torch\n", 1)
+    made, lines, _ = ran(source=slow, until={"cut_s": 2.0, "stop_s": 1.0})
+    assert made.code == 0
+    assert early(lines)[0]["step"] < 12
 
 
 def test_a_script_that_dies_is_no_measurement(ran):

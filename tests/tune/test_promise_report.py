@@ -1,18 +1,20 @@
 """What is said of whole runs, promised by tune and delivered by run, in both languages."""
 
 import sys
+from collections import namedtuple
 
 import pytest
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.base.words import Words
+from flatout.cli.confirming import unconfirmed
 from flatout.knobs.model import Came, KnobUse
 from flatout.knobs.profile import Promise
 from flatout.machine import facts
 from flatout.machine.model import Interpreter
 from flatout.measure.delivered import delivery
 from flatout.measure.model import Summary, TorchBuild
-from flatout.measure.promise import Measured, without_more
+from flatout.measure.promise import Building, Measured, without_more
 from flatout.report import run_promise
 from flatout.report import whole_run as report
 from flatout.tune import confirm
@@ -77,9 +79,43 @@ def test_everything_is_said_in_both_languages(more, words):
 @pytest.mark.parametrize("code", ["no-time", "plain-fails", "tuned-fails"])
 def test_what_could_not_be_confirmed_is_said(code, words):
     why = "" if code == "no-time" else "failed"
-    found = confirm.told(confirm.Confirmed(code=code, knobs={}, why=why, detail="3"), by_epoch=True)
-    (sentence,) = report.sentences(found, words)
-    assert ("3" in sentence) is bool(why)
+    found = confirm.told(confirm.Confirmed(code=code, knobs={}, why=why, detail="7"), by_epoch=True)
+    (sentence,) = report.sentences(replace(found, budget="3m"), words)
+    assert ("7" in sentence) is bool(why)
+    assert ("--budget 3m" in sentence) is (code == "no-time")
+
+
+@pytest.mark.parametrize(
+    ("building", "said"),
+    [
+        (Building(seconds=3.0, warm=True, cold_s=20.0), "3.00 s. The first run after that cache is cleared builds for 20.0 s."),
+        (
+            Building(seconds=3.0, warm=False, cold_s=20.0),
+            "3.00 s. The first run after that cache is cleared builds for 20.0 s.",
+        ),
+        (Building(seconds=3.0, warm=True), "3.00 s. The first run after that cache is cleared takes longer."),
+        (Building(seconds=3.0, warm=False), "Building was seen in one run only: 3.00 s."),
+    ],
+)
+def test_which_price_of_building_is_counted_is_said(building, said, words):
+    found = replace(promised(), building=building)
+    assert sum(said in sentence for sentence in report.sentences(found, Words("en"))) == 1
+    assert not any("{" in sentence for sentence in report.sentences(found, words))
+
+
+def ended(unpaid):
+    return namedtuple("Ended", "unpaid")(unpaid)
+
+
+@pytest.mark.parametrize("code", ["no-time", "plain-fails"])
+def test_what_whole_runs_were_to_decide_is_left_out_where_they_told_nothing(code, words):
+    found = confirm.Confirmed(code=code, knobs={"workers": "4", "compile": "default"})
+    left = unconfirmed(ended(["compile"]), found)
+    assert (left.knobs, left.left_out) == ({"workers": "4"}, {"compile": "default"})
+    assert "compile=default" in report.sentences(confirm.told(left, by_epoch=True), words)[-1]
+    assert unconfirmed(ended([]), found) == found
+    confirmed = replace(found, code="confirmed")
+    assert unconfirmed(ended(["compile"]), confirmed) == confirmed
 
 
 def summary_of(parts, told):

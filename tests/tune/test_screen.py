@@ -5,8 +5,10 @@ import io
 import pytest
 
 from flatout.base.words import Words
-from flatout.cli.tune import Screen
+from flatout.cli import tune
+from flatout.cli.tune import Screen, seconds_of
 from flatout.knobs.model import Numerics
+from flatout.tune.budget import Costs, budget
 from flatout.tune.model import Decision, Progress, Verdict
 
 NOW = Progress(stage="baseline", trying=["workers"], segments_done=3, segments_left=9, spent_s=2.0, left_s=40.0)
@@ -32,6 +34,11 @@ class Gone(io.StringIO):
 
     def flush(self):
         raise BrokenPipeError
+
+
+class Ended:
+    def __init__(self, decisions):
+        self.decisions = decisions
 
 
 @pytest.fixture
@@ -71,5 +78,21 @@ def test_what_was_put_off_is_said_at_the_end_and_not_before():
     screen = Screen(stream, Words("en"))
     screen.watch(NOW, [later])
     assert stream.getvalue() == ""
-    screen.had_no_turn([decision("tf32", "on", Verdict.KEPT, "faster", gain=71.0, margin=3.0), later])
-    assert stream.getvalue().strip() == "workers 4: not tried, it needs 8 s and 5 s are left"
+    more = decision("tf32", "on", Verdict.SKIPPED, "no-time", needs_s=8.0, left_s=0.0)
+    screen.had_no_turn([decision("precision", "bf16", Verdict.KEPT, "faster", gain=71.0, margin=3.0), later, more], "3m")
+    assert stream.getvalue() == "Not tried for lack of time: workers 4, tf32; --budget 3m has time for them.\n"
+
+
+def test_where_everything_had_its_turn_nothing_is_said_of_it(decisions):
+    stream = io.StringIO()
+    Screen(stream, Words("zh")).had_no_turn(decisions, "3m")
+    assert stream.getvalue() == ""
+
+
+def test_the_budget_that_is_named_has_time_for_what_was_put_off():
+    """Seen: eight lines "it needs 22 s and 0 s are left"."""
+    needs = [decision("tf32", "on", Verdict.SKIPPED, "no-time", needs_s=22.0, left_s=0.0)] * 8
+    costs = Costs(looked_s=8.0, start_s=8.0)
+    granted = budget(40.0, costs, None, {})
+    enough = tune._enough_for_all(Ended(needs), granted, costs)
+    assert budget(seconds_of(enough), costs, None, {}).search_s >= granted.search_s + 8 * 22.0

@@ -683,3 +683,15 @@ def test_dropped_is_only_what_was_shown_not_to_help(gains, code):
     told = judge(Course(plan()), OFFERS[0], "bf16", Trial(comparison=found, pairs=pairs), Mode.REAL)
     assert told.code == code
     assert told.verdict is REASONS[code][0]
+
+
+@pytest.mark.parametrize(("build_s", "code"), [(10.0, "repaid"), (40.0, "if-kept"), (400.0, "not-repaid")])
+def test_a_first_build_that_this_run_does_not_repay_is_left_to_whole_runs(build_s, code):
+    """`run` finds what was built: a price that is paid once on a machine takes nothing from a run under the profile."""
+    machine = Machine(build_s=build_s, launch=12, device=9, graphs_launch=1.0)
+    offers = [offer("compile", ["default"], cures=[Bound.LAUNCH, Bound.COMPUTE], builds=True)]
+    end, _, _ = search(machine, plan(budget_s=4000.0, steps_planned=4000, offers=offers))
+    found = next(d for d in end.decisions if (d.knob, d.value) == ("compile", "default"))
+    assert found.code.endswith(code)
+    assert (end.unpaid == ["compile"]) is (code == "if-kept")
+    assert ("compile" in end.build_s) is ("compile" in end.profile) is (code != "not-repaid")

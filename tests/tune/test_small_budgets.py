@@ -3,6 +3,8 @@
 import pytest
 from imagined import OFFERS, Machine, plan, search
 
+from flatout.tune.model import Mode
+
 HOT = [one for one in OFFERS if one.knob in ("tf32", "precision", "channels_last", "fused_optimizer")]
 
 
@@ -20,6 +22,23 @@ def test_what_mostly_gives_most_has_its_turn(device, budget_s, loader):
         assert found["precision"] == "plainly-faster", found
         assert end.profile["precision"] == "bf16"
         assert end.spent_s <= 1.15 * budget_s
+
+
+@pytest.mark.parametrize("budget_s", [14.0, 20.0])
+def test_a_loop_that_waits_a_little_for_data_is_not_looked_at_from_both_sides(budget_s):
+    """Seen: 13 s of segments of 2.7 s, and all of them were looks."""
+    machine = Machine(prepare=10.0, copy=0.01, launch=40, device=200.0, knows_busy=False, looked=True)
+    workers = [one for one in OFFERS if one.knob == "workers"]
+    end, segments, _ = search(machine, plan(offers=[*HOT, *workers], budget_s=budget_s, timed_s=0.5, step_s=0.25))
+    assert end.profile["precision"] == "bf16"
+    assert {one.mode for one in segments} == {Mode.REAL}
+
+
+def test_a_loop_that_mostly_waits_has_its_input_side_looked_at():
+    machine = Machine(prepare=150.0, copy=0.01, launch=10, device=12.0, knows_busy=False, looked=True)
+    workers = [one for one in OFFERS if one.knob == "workers"]
+    _, segments, _ = search(machine, plan(offers=[*HOT, *workers], budget_s=14.0, timed_s=0.5, step_s=0.18))
+    assert Mode.SUPPLY in {one.mode for one in segments}
 
 
 def test_a_usual_budget_looks_at_both_sides():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flatout.base import records
 from flatout.base.clock import SystemClock
@@ -12,15 +12,24 @@ from flatout.cli.parity_gate import Screen
 
 if TYPE_CHECKING:
     from flatout.measure.promise import Ratio
-    from flatout.tune.confirm import Confirmed
+    from flatout.tune.budget import Budget, Costs
+    from flatout.tune.confirm import Confirmed, Once
     from flatout.tune.model import Finished
     from flatout.tune.run_length import RunLength
     from flatout.tune.trials import Trials
     from flatout.tune.whole_runs import Scale
 
 
+class Room(NamedTuple):
+    """What a confirmation may take."""
+
+    granted: Budget
+    costs: Costs
+    seconds: float
+
+
 def confirmed(
-    end: Finished, trials: Trials, screen: Screen, room_s: float, length: RunLength | None, own_starts: bool
+    end: Finished, trials: Trials, screen: Screen, room: Room, length: RunLength | None, *, own_starts: bool
 ) -> Finished:
     """`own_starts`: the script gets through with its own batch; else there is no plain run to compare with."""
     from flatout.tune import confirm
@@ -41,20 +50,53 @@ def confirmed(
     def told(number: int, tuned: bool) -> None:
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
 
-    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept_promises(Path.cwd()))
-    found = confirmation.confirm(end.profile, room_s, trials.start_s, length, _loop(end), _plain_s(end, trials, length))
-    return _with(end, found, batches is not None, screen)
+    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept_promises(Path.cwd()), once_of(end))
+    plain_s = _plain_s(end, trials, length)
+    found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
+    return _with(end, unconfirmed(end, found), batches is not None, screen, room)
 
 
-def _with(end: Finished, found: Confirmed, by_epoch: bool, screen: Screen) -> Finished:
+def once_of(end: Finished) -> dict[str, Once]:
+    """What was compiled in the search, and what it gave there by itself."""
+    from flatout.tune.confirm import Once, compiled
+
+    known = {
+        one.knob: one.ratio
+        for one in end.decisions
+        if end.profile.get(one.knob) == one.value and one.code != "faster-together" and isinstance(one.ratio, float)
+    }
+    names = [name for name in end.build_s if name in end.profile and compiled(end.profile)]
+    return {name: Once(build_s=end.build_s[name], gain=known.get(name)) for name in names}
+
+
+def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
+    """What was kept for whole runs to decide, and these told nothing: it is left out."""
+    left = {name: value for name, value in found.knobs.items() if name in end.unpaid}
+    if found.code not in ("no-time", "plain-fails") or not left:
+        return found
+    knobs = {name: value for name, value in found.knobs.items() if name not in left}
+    return records.replace(found, knobs=knobs, left_out={**found.left_out, **left})
+
+
+def _with(end: Finished, found: Confirmed, by_epoch: bool, screen: Screen, room: Room) -> Finished:
     from flatout.report import whole_run as report
     from flatout.tune.confirm import told
 
     whole = told(found, by_epoch)
+    if whole.code == "no-time":
+        whole = records.replace(whole, budget=_enough(room))
     for sentence in report.sentences(whole, screen.words):
         screen.say(sentence)
     profile = {} if found.code in ("not-faster", "tuned-fails") else dict(found.knobs)
     return records.replace(end, profile=profile, whole_run=whole)
+
+
+def _enough(room: Room) -> str:
+    """The --budget that has time for whole runs: where some was there and did not do, twice as much."""
+    from flatout.tune.budget import as_option, to_ask_for
+
+    granted, costs = room.granted, room.costs
+    return as_option(2 * (costs.looked_s + granted.total_s)) if granted.confirm_s else to_ask_for(costs, granted.search_s)
 
 
 def _scale(batches: int | None, knobs: dict[str, str], end: Finished) -> Scale:

@@ -26,6 +26,7 @@ from flatout.launch import folder, interpreter, target
 
 if TYPE_CHECKING:
     from flatout.cli.smaller_start import Smaller
+    from flatout.tune.budget import Budget, Costs
     from flatout.tune.journal import About
     from flatout.tune.model import Decision, Finished, Plan, Progress
     from flatout.tune.trials import Trials
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 BUDGET_GROW = "4m"  # each pair of the last comparison is two starts, and what is kept is compiled for the new batch
 LOAD_LOOK_S, LOADED = 0.5, 0.25  # so long, and this share of the cores that a search may use
 PROGRESS_EVERY_S = 10.0  # a line of it, where there is no terminal
+ENOUGH = 2.0  # times what one comparison takes: what is named where the budget has no room for it
 PUT_OFF = ("no-time",)  # it may have its turn later: said at the end, if it had none
 UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -159,13 +161,13 @@ class Screen:
                 self._progressed = self._clock.monotonic()
                 print(f"  {report.progress(now, self.words)}", file=self.stream, flush=True)
 
-    def had_no_turn(self, decisions: Sequence[Decision]) -> None:
-        """What was put off, and stayed so."""
+    def had_no_turn(self, decisions: Sequence[Decision], enough: str) -> None:
+        """What was put off, and stayed so; `enough`: the --budget that has time for it."""
         from flatout.report import tune as report
 
-        for decision in decisions:
-            if decision.code in PUT_OFF:
-                self.show(report.line(decision, self.words))
+        left = [decision for decision in decisions if decision.code in PUT_OFF]
+        if left:
+            self.say(report.not_tried(left, enough, self.words))
 
     def hint(self, sentence: str) -> None:
         """Only where it can be wiped away again."""
@@ -226,8 +228,7 @@ def _say_load(screen: Screen) -> None:
 
 def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
     from flatout.report import tune as report
-    from flatout.tune import confirm, run_length
-    from flatout.tune.budget import budget
+    from flatout.tune import budget, run_length
     from flatout.tune.session import Session
 
     began = SystemClock().monotonic()
@@ -245,18 +246,14 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     if length is not None:
         screen.say(report.run_length(length, screen.words))
         limits["steps_planned"] = length.steps
-    granted = budget(limits["budget_s"], looked_s, limits["steps_planned"], ready)
-    # What was asked for holds both; what is taken by default is the search's alone.
-    reserve_s = confirm.reserve_s(granted.seconds, trials.start_s)
-    limits["budget_s"] = granted.seconds - (reserve_s if granted.code == "asked" else 0.0)
-    if granted.code != "asked" and not asked["resume"]:
-        screen.say(report.budget(granted, screen.words))
+    costs = budget.Costs(looked_s=looked_s, start_s=trials.start_s, step_s=ready.get("step_s") or 0.0)
+    granted = budget.budget(limits["budget_s"], costs, limits["steps_planned"], ready)
+    asked_s, limits["budget_s"] = limits["budget_s"], granted.search_s
     plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
     if plan is not None and asked["dry_run"]:
         _only_said(plan, bool(asked["as_json"]), screen)
         return 0
-    if reserve_s:
-        screen.say(screen.words("whole-run.reserved", seconds=round(reserve_s)))
+    _say_budget(granted, costs, plan, asked_s, screen)
     searching = SystemClock().monotonic()
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
@@ -268,15 +265,38 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     trials.patience.search_is_over()
     if trials.limit is not None:
         screen.say(screen.words(f"tune-nothing.{trials.limit[0]}", **trials.limit[1]))
-    room_s = max(reserve_s, granted.seconds - (SystemClock().monotonic() - searching))
-    screen.had_no_turn(end.decisions)
+    room_s = budget.room_s(granted, SystemClock().monotonic() - searching, sum(end.build_s.values()))
+    screen.had_no_turn(end.decisions, _enough_for_all(end, granted, costs))
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
         end = parity_gate.passed(end, trials, place, screen)
-    end = confirming.confirmed(end, trials, screen, room_s, length, smaller is None)
-    end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1))
+    room = confirming.Room(granted, costs, room_s)
+    end = confirming.confirmed(end, trials, screen, room, length, own_starts=smaller is None)
+    end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1), budget=granted)
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
     return concluded
+
+
+def _say_budget(granted: Budget, costs: Costs, plan: Plan | None, asked_s: float | None, screen: Screen) -> None:
+    """How long search and confirmation may take; and where nothing can be compared in it, so."""
+    from flatout.report import tune as report
+    from flatout.tune.budget import to_ask_for
+    from flatout.tune.search import fewest_s
+
+    fewest = fewest_s(plan) if plan is not None else 0.0
+    if asked_s is not None and fewest > granted.search_s:
+        told = {"looked": report.duration(costs.looked_s), "budget": report.duration(asked_s)}
+        screen.say(screen.words("tune-budget.too-small", **told, enough=to_ask_for(costs, ENOUGH * fewest)))
+    elif granted.confirm_s or asked_s is None:
+        screen.say(report.budget(granted, screen.words, to_ask_for(costs, granted.search_s)))
+
+
+def _enough_for_all(end: Finished, granted: Budget, costs: Costs) -> str:
+    """The --budget with which what was put off would have its turn."""
+    from flatout.tune.budget import to_ask_for
+
+    needs = [one.params.get("needs_s") for one in end.decisions if one.code in PUT_OFF]
+    return to_ask_for(costs, granted.search_s + sum(float(seconds) for seconds in needs if seconds is not None))
 
 
 def _only_said(plan: Plan, as_json: bool, screen: Screen) -> None:

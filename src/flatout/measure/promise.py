@@ -68,6 +68,14 @@ class Measured(Struct, frozen=True, kw_only=True):
         return math.fsum(self.parts.values())
 
 
+class Building(Struct, frozen=True, kw_only=True):
+    """Of a tuned run in which something is compiled."""
+
+    seconds: float  # as counted
+    warm: bool  # of runs that found what an earlier one had built, as every later run will; else of the only one
+    cold_s: float | Missing = NOT_MEASURED  # of a run that finds nothing kept, where it was seen to take longer
+
+
 class WholeRunPromise(Struct, frozen=True, kw_only=True):
     """What the user's whole run takes, plain and tuned, as confirmed before a profile is written.
 
@@ -93,6 +101,8 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     put_on_step: int | None = None
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop
     workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
+    building: Building | None = None  # None where nothing is compiled
+    budget: str = ""  # no-time: the --budget that would confirm it
     why: str = ""  # a run failed: failed (`detail`: its exit status), did-not-end, no-steps
     detail: str = ""
 

@@ -14,6 +14,7 @@ from flatout.tune.permanent import Edit
 from flatout.tune.run_length import RunLength
 
 WIDEST = 2.0  # upper to lower bound: wider, a share of a ceiling says nothing
+SAYS_NOTHING = ("on", "more")  # values
 COLOURS = {Verdict.KEPT: "green", Verdict.FAILED: "red", Verdict.NOT_APPLIED: "yellow", Verdict.UNKNOWN: "yellow"}
 
 
@@ -39,8 +40,16 @@ def run_length(length: RunLength, words: Words) -> str:
     return words("run-length.epochs" if length.steps else "run-length.epochs-alone", epochs=epochs, **told)
 
 
-def budget(granted: Budget, words: Words) -> str:
-    return words(f"tune-budget.{granted.code}", budget=duration(granted.seconds), whole=duration(granted.whole_s))
+def budget(granted: Budget, words: Words, enough: str) -> str:
+    """`enough`: the --budget that has room for confirming, where this one has none."""
+    times = {name: duration(getattr(granted, f"{name}_s")) for name in ("search", "confirm", "whole")}
+    return words(f"tune-budget.{granted.code if granted.confirm_s else 'unconfirmed'}", **times, enough=enough)
+
+
+def not_tried(decisions: Sequence[Decision], enough: str, words: Words) -> str:
+    """All that there was no time for, in one line; why, and what each would have needed, stands in the record."""
+    names = [one.knob if one.value in SAYS_NOTHING else f"{one.knob} {one.value}" for one in decisions]
+    return words("tune.not-tried", knobs=words("run.comma").join(names), budget=enough)
 
 
 def progress(now: Progress, words: Words) -> str:
@@ -54,7 +63,8 @@ def progress(now: Progress, words: Words) -> str:
 
 def ending(end: Finished, words: Words, log: str) -> RenderableType:
     lines: list[RenderableType] = [Text(_outcome(end, words, log), style="bold")]
-    open_still = [f"{one.knob} {one.value}" for one in end.decisions if one.verdict is Verdict.UNKNOWN]
+    unclear = [one for one in end.decisions if one.verdict is Verdict.UNKNOWN and one.code != "no-time"]
+    open_still = [f"{one.knob} {one.value}" for one in unclear]
     if open_still and end.ending in (Ending.TUNED, Ending.NOTHING_SHOWN):
         lines.append(Text(words("tune.more-time", knobs=", ".join(open_still))))
     if isinstance(end.ceilings.with_copy, float) and isinstance(end.ceilings.without_copy, float):

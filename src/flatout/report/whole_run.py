@@ -16,14 +16,16 @@ NOT_THE_LOOP = [name for name in PARTS if name != "steps"]
 def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     if whole.code in ("no-time", "plain-fails", "tuned-fails"):
         why = words(f"whole-run.why-{whole.why}", code=whole.detail) if whole.why and whole.code != "no-time" else ""
-        return [words(f"whole-run.{whole.code}", why=why)]
+        told = [words(f"whole-run.{whole.code}", why=why, budget=whole.budget)]
+        return told + _left_out(whole, words)
     told = [_headline(whole, words)]
     told += [_repaid(whole, words)] if whole.repaid_after else []
     told += [words("whole-run.put-together")] if not whole.whole else []
     told += [words("whole-run.no-turn")] if not whole.whole and not whole.turns and whole.unit == "epoch" else []
     told += [words("whole-run.one-pair")] if whole.pairs == 1 else []
     told += _workers(whole, words)
-    told += [words("whole-run.left-out", knobs=_knobs(whole.left_out, words))] if whole.left_out else []
+    told += _building(whole, words)
+    told += _left_out(whole, words)
     told += [words("whole-run.not-faster")] if whole.code == "not-faster" else []
     return told
 
@@ -63,6 +65,21 @@ def _repaid(whole: WholeRunPromise, words: Words) -> str:
 def _workers(whole: WholeRunPromise, words: Words) -> list[str]:
     said = run_workers.told(whole.workers, words)
     return [words("whole-run.workers", told=words("run.semicolon").join(said))] if said else []
+
+
+def _building(whole: WholeRunPromise, words: Words) -> list[str]:
+    """Which price of compiling is in the figures: with the compiler's cache filled, as later runs find it, or of one run."""
+    told = whole.building
+    if told is None:
+        return []
+    counted = numbers.seconds(told.seconds)
+    if isinstance(told.cold_s, float):
+        return [words("whole-run.building-warm", counted=counted, cold=numbers.seconds(told.cold_s))]
+    return [words("whole-run.building-warm-alone" if told.warm else "whole-run.building-once", counted=counted)]
+
+
+def _left_out(whole: WholeRunPromise, words: Words) -> list[str]:
+    return [words("whole-run.left-out", knobs=_knobs(whole.left_out, words))] if whole.left_out else []
 
 
 def _left(whole: WholeRunPromise, words: Words) -> str:

@@ -23,6 +23,7 @@ HARDLY = 0.97
 BUSY = 0.8
 RECEIVING = ("pin_memory", "prefetch_factor")
 INPUT_SHARE = 0.1  # of the time of a step, where no replay tells it better
+VERY_FEW, MOSTLY = 16, 0.5  # segments: then the input side comes first only where the loop waits for most of its time
 
 
 def baseline(course: Course) -> Steps[None]:
@@ -37,13 +38,23 @@ def baseline(course: Course) -> Steps[None]:
     course.step_s = first.step_s
     course.input_share = _share(first.phases, "input")
     course.for_few = course.plan.budget_s < FEW_SEGMENTS * course.hot_s()
-    if course.sparing and course.input_share < INPUT_SHARE:
+    if course.sparing and course.input_share < (MOSTLY if for_very_few(course) else INPUT_SHARE):
         # Its own steps show all there is to see: kept batches would take as long, and the loader is not what it waits for.
         course.compute_mode, course.supply_tells, course.input_matched = Mode.REAL, False, True
         _this_is_it(course, first)
     else:
         yield from look(course, SLOW_PAIRS if course.sparing else FIRST_LOOK_PAIRS)
     course.bound_before = course.bound
+
+
+def for_very_few(course: Course) -> bool:
+    """Segments. Looks at both sides would take all of them, and the first one told what the loop waits for."""
+    return course.plan.budget_s < VERY_FEW * course.hot_s()
+
+
+def input_first(course: Course) -> bool:
+    """Whether what the loop waits for is what gives most for its time."""
+    return course.bound is Bound.INPUT and not (for_very_few(course) and course.input_share < MOSTLY)
 
 
 def _this_is_it(course: Course, only: SegmentResult) -> None:

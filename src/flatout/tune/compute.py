@@ -15,7 +15,7 @@ from flatout.tune.judge import judge, percent
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.recover import held
 from flatout.tune.rotation import rotate
-from flatout.tune.schedule import LOOK_SEGMENTS, USUAL, children_for, restart_values, segments_for, workers_of
+from flatout.tune.schedule import LOOK_SEGMENTS, USUAL, children_for, epochs_s, restart_values, segments_for, workers_of
 from flatout.tune.trial import Question, Trial
 
 BUILD_GUESS_S = 20.0  # of a compile, until one was seen
@@ -167,7 +167,7 @@ def consider(
     children = children_for(PAIRS_AT_LOOK[0]) if offer.restart else 0
     build_s += rebuild_s(course, offer)
     needs = course.cost_s(_fewest(course, segments), children, build_s, mode) + surcharge_s(course, offer)
-    needs = max(needs, segments * course.epochs_s(more.get("shape", USUAL).epochs))
+    needs = max(needs, segments * epochs_s(course.plan, course.step_s, more.get("shape", USUAL).epochs))
     needs = max(needs, course.hang_s if offer.knob in course.doubted else 0.0)
     if course.left_s() < needs:
         return course.no_time(offer, value, needs)

@@ -32,8 +32,10 @@ from flatout.tune.prices import Prices, with_all_of_its_build
 from flatout.tune.reasons import REASONS
 from flatout.tune.schedule import (
     CEILING_LENGTH,
+    FEWEST_STEPS,
     USUAL,
     Shape,
+    enough,
     is_slow,
     restart_values,
     timed_steps,
@@ -53,8 +55,6 @@ FEWEST_FINAL = 4  # give an interval
 MOST_KEPT_BACK = 0.5  # of the budget: else a slow loop has its time for nothing
 LEAST_KEPT_BACK = 1 / 3  # the same while nothing is kept that could be compared
 SHORTEST = 1 / 4  # of the asked length, for scripts that end after a few steps
-FEWEST_STEPS = 3
-TURN_S = 0.5  # from one epoch to the next, with workers to start
 REBUILD = 0.5  # of the first build, until a second was seen: compilers keep caches
 AGAIN = 0.5  # of the first look, which reads torch from the disk: what a start takes until one was seen
 FEWEST_SEGMENTS = 4  # of a comparison whose answer is plain
@@ -100,19 +100,18 @@ class Course:
         self.hang_s = 0.0  # what waiting for one took: those that hung together are tried alone where that can be paid again
         self.build_s: dict[str, float] = {}  # of what is kept
         self.longest_build_s = 0.0
+        self.unpaid: set[str] = set()  # kept, and worth their first build in a longer run only
         self.first_gain: dict[str, float] = {}
         self.reached: Reached | None = None
         self.batch: BatchStory | None = None
         self.batch_to_come = plan.batch is not BatchGoal.KEEP and plan.batch_size is not None
         self.samples_per_step: float | None = None  # of the plain script
-        self.worst_drift = 0.0
-        self.throttled = False
+        self.worst_drift, self.throttled = 0.0, False
         self.broke = Status.OK  # how what was kept broke last
         self.stage = "baseline"
         self.trying: list[str] = []
         self.pending = 0  # segments that the stage at hand still expects
-        self.asked = 0
-        self.spent_s = 0.0
+        self.asked, self.spent_s = 0, 0.0
         self.late_looks_s = 0.0  # foreseen for looks after many pairs
         self.raced_s, self.curve_child_s = 0.0, 0.0  # beside the budget; of one such child, what is no training
         self.died: list[int] = []  # batches, in the real loop
@@ -162,7 +161,7 @@ class Course:
                 raise BudgetSpentError
             if result.status is Status.ENDED and shape.epochs:
                 return replace(result, status=Status.REFUSED, code="too-few-epochs")
-            if result.status is not Status.ENDED or self._enough(result, segment, shape):
+            if result.status is not Status.ENDED or enough(result, segment, shape, self.plan.timed_s * self._scale):
                 return result
             if restart:
                 self._scale /= 2
@@ -204,11 +203,6 @@ class Course:
             limit_s=min(shape.limit_s or math.inf, until_the_end_s(self.plan, self.spent_s)),
             give_up_s=until_the_end_s(self.plan, self.spent_s, OVERTIME),
         )
-
-    def _enough(self, result: SegmentResult, segment: Segment, shape: Shape) -> bool:
-        half = self.plan.timed_s * self._scale * min(1.0, shape.longer) / 2
-        fewest = min(FEWEST_STEPS, segment.timed_steps)
-        return result.seconds >= half and result.steps >= fewest and result.samples > 0
 
     def _account(self, segment: Segment, result: SegmentResult) -> None:
         values, mode, restart = segment.knobs, segment.mode, segment.restart
@@ -263,8 +257,13 @@ class Course:
     @property
     def standing_build_s(self) -> float:
         """What a fresh child must build again for what is kept: often less than the first time, thanks to caches."""
-        first, again = self.first_build_s, self._prices.rebuilt_s
+        first, again = self.first_build_s, self.rebuilt_s
         return first * REBUILD if again is None else min(first, again)
+
+    @property
+    def rebuilt_s(self) -> float | None:
+        """What building took in a fresh child, with what compilers had kept; None until it was seen."""
+        return self._prices.rebuilt_s
 
     @property
     def first_build_s(self) -> float:
@@ -318,13 +317,6 @@ class Course:
 
     def cost_s(self, segments: int, children: int = 0, build_s: float = 0.0, mode: Mode = Mode.REAL) -> float:
         return segments * self.hot_s(mode) + children * (self.start_s + self.standing_build_s) + build_s
-
-    def epochs_s(self, epochs: int) -> float:
-        """What a segment over so many epochs takes: on average half of one passes before it can begin."""
-        steps = self.plan.epoch_steps
-        if not epochs or steps is None or isinstance(self.step_s, Missing):
-            return 0.0
-        return (epochs + 0.5) * (steps * self.step_s + TURN_S)
 
     # -- decisions --------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.base.records import Missing, replace
 from flatout.knobs.model import Bound
-from flatout.tune.baseline import HARDLY, look, sturdy, waits
+from flatout.tune.baseline import HARDLY, for_very_few, look, sturdy, waits
 from flatout.tune.compute import (
     COPYING,
     GRAPHS,
@@ -16,10 +16,10 @@ from flatout.tune.compute import (
     is_compute,
     together,
 )
-from flatout.tune.course import FEWEST_SEGMENTS, TURN_S, Course, Steps
+from flatout.tune.course import FEWEST_SEGMENTS, Course, Steps
 from flatout.tune.ladder import SPARE, by_supply, climb, one_rung
 from flatout.tune.model import BatchGoal, Decision, Mode, Offer, Params, Verdict
-from flatout.tune.schedule import LOOK_SEGMENTS, Shape, segments_for, workers_of
+from flatout.tune.schedule import LOOK_SEGMENTS, TURN_S, Shape, epochs_s, segments_for, workers_of
 from flatout.tune.trial import WORTH
 
 WALL = 0.9  # supply below this share of demand: a faster compute side would only wait longer
@@ -143,7 +143,8 @@ def aid_compute(course: Course) -> Steps[None]:
     offer = next((offer for offer in course.offers() if offer.knob == "workers"), None)
     now = workers_of(course.plan, course.whole)
     plenty = min(course.plan.worker_cap, 4 * max(1, now))
-    if course.compute_mode is not Mode.REAL or offer is None or plenty <= now or _could_bring(course) <= WORTH:
+    hides = plenty > now and _could_bring(course) > WORTH and not for_very_few(course)
+    if course.compute_mode is not Mode.REAL or offer is None or not hides:
         return
     rate = yield from one_rung(course, offer, plenty, Mode.REAL)
     real = course.ceilings.real
@@ -188,7 +189,7 @@ def _over_epochs(course: Course, offer: Offer) -> Steps[None]:
             course.decide(offer, value, "workers-live")
         elif not course.spans_epochs or course.plan.epoch_steps is None:
             course.decide(offer, value, "no-epochs" if course.spans_epochs else "only-in-tune")
-        elif course.epochs_s(EPOCHS) > course.plan.budget_s and not course.tried(offer.knob, value):
+        elif epochs_s(course.plan, course.step_s, EPOCHS) > course.plan.budget_s and not course.tried(offer.knob, value):
             course.decide(offer, value, "long-epochs")  # one turn in so long a time costs nothing worth saving
         else:
             yield from consider(course, offer, value, Mode.REAL, segments=FEWEST_SEGMENTS, shape=Shape(epochs=EPOCHS))
@@ -203,8 +204,7 @@ def _turns_weigh(course: Course, offer: Offer) -> bool:
     """Starting workers anew takes a good part of each epoch: nothing else of the input side promises as much for its time."""
     if offer.knob != "persistent_workers" or not workers_of(course.plan, course.whole) or _live_anyway(course):
         return False
-    epoch_s = course.epochs_s(EPOCHS)
-    return 0 < epoch_s <= TURN_S / TURN_SHARE
+    return 0 < epochs_s(course.plan, course.step_s, EPOCHS) <= TURN_S / TURN_SHARE
 
 
 def _may_help(course: Course, offer: Offer) -> bool:

@@ -13,6 +13,7 @@ from flatout.tune.model import Decision, Mode, Offer, Outcome, OutcomeState, Par
 from flatout.tune.trial import WORTH, Trial
 
 CHEAP_BUILD_S = 1.0
+LEAST_AGAIN = 0.15  # of a build, with what the compiler has kept of it: the graph is traced and read again at least
 
 
 def judge(course: Course, offer: Offer, value: str, trial: Trial, mode: Mode) -> Decision:
@@ -62,11 +63,14 @@ def _faster(course: Course, offer: Offer, value: str, trial: Trial, seen: tuple[
     if offer.builds and trial.build_s > CHEAP_BUILD_S:
         repaid = repaid_steps(trial.build_s, trial.step_a_s, found.ratio)
         planned = course.plan.steps_planned
-        if planned is not None and repaid > planned:
+        if planned is not None and never_repaid(course, trial.build_s, trial, planned):
             return course.decide(offer, value, "not-repaid", not_repaid(found, trial.build_s, repaid, planned), seen)
         params = {**params, "build_s": round(trial.build_s, 1), "repaid_steps": repaid}
-        decision = course.decide(offer, value, f"{code}-repaid", params, seen)
+        ending = "repaid" if planned is None or repaid <= planned else "if-kept"
+        course.unpaid = course.unpaid | {offer.knob} if ending == "if-kept" else course.unpaid - {offer.knob}
+        decision = course.decide(offer, value, f"{code}-{ending}", params, seen)
     else:
+        course.unpaid -= {offer.knob}
         decision = course.decide(offer, value, code, params, seen)
     _replace_other_value(course, offer, value, float(params["gain"]))
     course.keep(offer.knob, value)
@@ -82,6 +86,15 @@ def _replace_other_value(course: Course, offer: Offer, value: str, gain: float) 
     before = course.whole.get(offer.knob)
     if before is not None and before != value and course.tried(offer.knob, before):
         course.decide(offer, before, "better-value", {"other": value, "gain": gain})
+
+
+def never_repaid(course: Course, build_s: float, trial: Trial, planned: int) -> bool:
+    """Also not with what the compiler keeps, which later runs find: at the price that was seen in a fresh child, else at the
+    least that it can be. Between that and the first price the whole runs decide that confirm a profile."""
+    if trial.comparison is None:
+        return False
+    again_s = LEAST_AGAIN * build_s if course.rebuilt_s is None else min(build_s, course.rebuilt_s)
+    return repaid_steps(again_s, trial.step_a_s, trial.comparison.ratio) > planned
 
 
 def not_repaid(found: Comparison, build_s: float, repaid: int, planned: int) -> Params:
@@ -109,7 +122,7 @@ def still_earns(course: Course, offer: Offer, trial: Trial, mode: Mode) -> bool:
         return False
     build_s, planned = course.build_s.get(offer.knob, 0.0), course.plan.steps_planned
     repaid = repaid_steps(build_s, trial.step_a_s, found.ratio) if build_s else 0
-    if planned is not None and repaid > planned:
+    if planned is not None and build_s and never_repaid(course, build_s, trial, planned):
         course.decide(offer, value, "not-repaid", not_repaid(found, build_s, repaid, planned), (found, mode))
         return False
     if found.answer is Answer.FASTER:

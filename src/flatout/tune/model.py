@@ -12,6 +12,7 @@ from flatout.measure.promise import WholeRunPromise
 from flatout.measure.statistics import Window, throughput
 from flatout.measure.time_to_loss import LossCurve, TimeToLoss
 from flatout.tune.batch_line import BatchLine
+from flatout.tune.budget import Budget
 
 Values = dict[str, str]  # knob -> value; a knob that is not in it is as the script has it
 Params = dict[str, str | int | float | bool]
@@ -325,6 +326,9 @@ class Finished(Record):
     seconds: float | Missing = Missing("not-measured")  # in all, the first look and parity included
     batch: BatchStory | None = None  # where another batch size was asked for
     raced_s: float = 0.0  # to the same loss, beside the budget
+    build_s: dict[str, float] = field(default_factory=dict)  # of what is kept, as it was built first
+    unpaid: list[str] = field(default_factory=list)  # of it, what this run does not repay at that price
+    budget: Budget | None = None  # for search and confirmation; None in records of older versions
     whole_run: WholeRunPromise | None = None  # None where there was nothing to confirm, and in records of older versions
     reached: Reached | None = None  # None where neither ceiling could be measured in the last comparison
 

@@ -12,6 +12,8 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "faster-repaid": (Verdict.KEPT, frozenset({"gain", "margin", "build_s", "repaid_steps"})),
     "plainly-faster": (Verdict.KEPT, frozenset({"gain", "pairs"})),
     "plainly-faster-repaid": (Verdict.KEPT, frozenset({"gain", "pairs", "build_s", "repaid_steps"})),
+    "faster-if-kept": (Verdict.KEPT, frozenset({"gain", "margin", "build_s", "repaid_steps"})),
+    "plainly-faster-if-kept": (Verdict.KEPT, frozenset({"gain", "pairs", "build_s", "repaid_steps"})),
     "faster-together": (Verdict.KEPT, frozenset({"gain", "others"})),
     "still-earns": (Verdict.KEPT, frozenset({"gain", "margin", "first_gain"})),
     "batch-fits": (Verdict.KEPT, frozenset({"batch", "largest", "peak", "limit"})),

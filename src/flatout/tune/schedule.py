@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flatout.base.records import Missing, Struct
 from flatout.measure.statistics import PAIRS_AT_LOOK
-from flatout.tune.model import Mode, Plan, Values
+from flatout.tune.model import Mode, Plan, Segment, SegmentResult, Values
 
 # A B, B A, B A, A B: also a drift that bends cancels, and noise with a memory errs both ways.
 HOT_ORDER = (True, False, False, True)
@@ -16,9 +16,11 @@ RESTART_ORDER = (True, False)
 FROM_THE_LOADER = frozenset({Mode.REAL, Mode.SUPPLY})
 FEWEST_TIMED_STEPS = 8
 DEFAULT_PREFETCH = 2
+FEWEST_STEPS = 3
 SLOW_DRAWN = 3  # batches
 SLOW_S = 1.0  # so many seconds of steps are enough
 SLOW_STEP_S = 0.3  # such a step scatters little and costs much: one to warm, and one or two that are timed
+TURN_S = 0.5  # from one epoch to the next, with workers to start
 CEILING_LENGTH = 0.6  # of a segment: what waits for nothing scatters less
 
 
@@ -108,6 +110,20 @@ def _fewer_if_slow(steps: int, step_s: float | Missing) -> int:
     if isinstance(step_s, Missing) or steps * step_s <= SLOW_S:
         return steps
     return max(2, int(SLOW_S / step_s))
+
+
+def epochs_s(plan: Plan, step_s: float | Missing, epochs: int) -> float:
+    """What a segment over so many epochs takes: on average half of one passes before it can begin."""
+    if not epochs or plan.epoch_steps is None or isinstance(step_s, Missing):
+        return 0.0
+    return (epochs + 0.5) * (plan.epoch_steps * step_s + TURN_S)
+
+
+def enough(result: SegmentResult, segment: Segment, shape: Shape, usual_s: float) -> bool:
+    """Of a script that ended in the middle."""
+    half = usual_s * min(1.0, shape.longer) / 2
+    fewest = min(FEWEST_STEPS, segment.timed_steps)
+    return result.seconds >= half and result.steps >= fewest and result.samples > 0
 
 
 def until_the_end_s(plan: Plan, spent_s: float, overtime: float = 0.0) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from flatout.base.errors import RecordError
 from flatout.base.records import Missing, replace
 from flatout.measure.statistics import FEWEST_PAIRS, Answer, Comparison, plainly_faster
-from flatout.tune.baseline import baseline, look
+from flatout.tune.baseline import baseline, input_first, look
 from flatout.tune.batch_growth import leave_if_idle
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.batch_search import batch_size
@@ -44,6 +44,8 @@ from flatout.tune.progress import progress_of
 from flatout.tune.stops import BudgetSpentError, StandingBrokenError, TooShortError
 from flatout.tune.trial import Trial
 from flatout.tune.whole import drop_each_once, last_comparison, revive, spare_time, take_all_back, what_was_left_open
+
+COMPARED = 2  # rounds of the plain loop and one setting: fewer show nothing
 
 Way = Callable[[Course], Steps[Finished]]
 
@@ -130,7 +132,7 @@ def _improve(course: Course) -> Steps[None]:
     if course.fits_only:
         yield from batch_size(course)
         return
-    if course.bound == "input":
+    if input_first(course):
         course.input_matched = True  # for now: nothing is kept back from the stage itself
         yield from workers_first(course)
         course.wall = input_is_the_wall(course)
@@ -164,6 +166,11 @@ def foreseen(plan: Plan) -> tuple[list[Offer], list[Decision]]:
     left = [replace(one, values=[v for v in one.values if not course.tried(one.knob, v)]) for one in course.offers()]
     all_told = {decision.knob for decision in course.decisions.values()}
     return [one for one in left if one.values or one.knob not in all_told], list(course.decisions.values())
+
+
+def fewest_s(plan: Plan) -> float:
+    """What a search takes at least: the plain loop, and one setting beside it."""
+    return (1 + 2 * COMPARED) * Course(plan).hot_s()
 
 
 def _decide_without_a_trial(course: Course) -> None:
@@ -274,6 +281,8 @@ def _finish(course: Course, trial: Trial | None, ending: Ending, code: str = "",
         throttled=course.throttled,
         spent_s=course.spent_s,
         raced_s=course.raced_s,
+        unpaid=sorted(course.unpaid & set(course.whole)),
+        build_s={knob: seconds for knob, seconds in course.build_s.items() if knob in course.whole},
         segments=course.asked,
         code=code,
         params=params or {},
