@@ -15,39 +15,54 @@ KINDS = ("backward_pre_hooks", "backward_hooks", "forward_pre_hooks", "forward_h
 ASKED = "_has_any_global_hook"  # since torch 2.6
 WITH_NAMES = "_global_forward_hooks_with_kwargs"  # the same
 
+_ours: set[int] = set()  # the keys of all that are on
+_asked = Patches()  # torch's answer: its own again only once none of ours is left to be told of
 
-def put_on(entered: Any, left: Any, named: bool = False) -> Patches:
+
+class Hooks:
+    def __init__(self, modules: Any) -> None:
+        self._modules = modules
+        self.handles: list[Any] = []
+
+    def take_off(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+            getattr(self._modules, WITH_NAMES, {}).pop(handle.id, None)
+            _ours.discard(handle.id)
+        self.handles.clear()
+        if not _ours:
+            _asked.take_off()
+
+
+def put_on(entered: Any, left: Any, named: bool = False) -> Hooks:
     """`entered(module, args)` before a call; `left(module, args, output)` after it, also where it raised.
 
     Where `named`, `left(module, args, kwargs, output)`; not before torch 2.6, and not where the call raised.
     """
     from torch.nn.modules import module as modules
 
-    patches = Patches()
+    hooks = Hooks(modules)
+    if hasattr(modules, ASKED) and not _ours:
+        _asked.put(modules, ASKED, _without_ours(modules))
     try:
-        before = modules.register_module_forward_pre_hook(entered)
-        patches.on_take_off(before.remove)
+        hooks.handles.append(modules.register_module_forward_pre_hook(entered))
         after = modules.register_module_forward_hook(left, always_call=True)
-        patches.on_take_off(after.remove)
+        hooks.handles.append(after)
         if named and hasattr(modules, WITH_NAMES):
             getattr(modules, WITH_NAMES)[after.id] = True
-            patches.on_take_off(lambda: getattr(modules, WITH_NAMES).pop(after.id, None))
-        if hasattr(modules, ASKED):
-            patches.put(modules, ASKED, _without_ours(modules, {before.id, after.id}))
+        _ours.update(handle.id for handle in hooks.handles)
     except BaseException:
-        patches.take_off()
+        hooks.take_off()
         raise
-    return patches
+    return hooks
 
 
-def _without_ours(modules: Any, ours: set[int]) -> Any:
-    original = getattr(modules, ASKED)
-
+def _without_ours(modules: Any) -> Any:
     def _has_any_global_hook() -> Any:
         try:
-            return any(key not in ours for kind in KINDS for key in getattr(modules, "_global_" + kind))
+            return any(key not in _ours for kind in KINDS for key in getattr(modules, "_global_" + kind))
         except Exception as error:
             fault("module_hooks.asked", error)
-            return original()
+            return False  # the original would tell of ours, and the script mostly has none
 
-    return dress(_has_any_global_hook, original)
+    return dress(_has_any_global_hook, getattr(modules, ASKED))

@@ -10,7 +10,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
 from _flatout_agent.clock import StepClock
-from _flatout_agent.observe import compiling, rows
+from _flatout_agent.observe import compiling, glances, rows
 from _flatout_agent.observe.steps import Steps
 from _flatout_agent.patch import Patches
 from _flatout_agent.phase_totals import BACKWARD, CHECKPOINT, COPY, FORWARD, INPUT, OPTIMIZER, SCRIPT, VALIDATION
@@ -403,6 +403,32 @@ def test_a_fault_of_ours_stays_here(scene, monkeypatch):
     monkeypatch.undo()
     assert raised
     assert scene.tape.whole
+
+
+@pytest.mark.parametrize("broken", [(), ("drain",), ("end",)])
+def test_a_batch_that_we_cannot_size_is_still_counted(broken, scene, monkeypatch):
+    """And reaches the script, also where what notes it fails in its turn."""
+
+    def raise_ours(*_):
+        raise RuntimeError("ours")
+
+    batches = iter(
+        DataLoader(TensorDataset(torch.randn(4 * 100, 3)), batch_size=4, collate_fn=lambda x: [torch.stack([y for (y,) in x])])
+    )
+    assert scene.settle(batches)
+    seen = 40
+    monkeypatch.setattr(glances, "size_of", raise_ours)
+    for name in broken:
+        monkeypatch.setattr(rows.Batches if name == "drain" else glances.Glances, name, raise_ours)
+    for (x,) in batches:
+        scene.step(x)
+        seen += 1
+    monkeypatch.undo()
+    assert seen == 100
+    assert scene.glanced
+    if not broken:
+        clock = scene.finish()
+        assert (clock.steps, clock.batches, clock.samples) == (100, 100, 4 * 99)
 
 
 def test_a_forked_child_has_its_own_account(scene):

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
+from _flatout_agent import module_hooks
 from _flatout_agent.clock import StepClock
 from _flatout_agent.patch import Patches
 from _flatout_agent.phase_totals import FORWARD, VALIDATION
@@ -200,6 +201,44 @@ def test_the_scripts_own_global_hooks_are_told_of(tape):
     assert module._has_any_global_hook()
     handle.remove()
     assert not module._has_any_global_hook()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_pairs_of_hooks_whichever_goes_first(first):
+    from torch.nn.modules import module
+
+    plain = getattr(module, "_has_any_global_hook", None)
+    if plain is None:
+        pytest.skip("torch before 2.6")
+    pairs = [module_hooks.put_on(lambda *_: None, lambda *_: None) for _ in range(2)]
+    assert (hooks(), module._has_any_global_hook()) == (4, False)
+    pairs.pop(first).take_off()
+    assert (hooks(), module._has_any_global_hook()) == (2, False)
+    pairs.pop().take_off()
+    assert hooks() == 0
+    assert module._has_any_global_hook is plain
+
+
+@pytest.mark.skipif(torch_version() < (2, 3), reason="before, Dynamo has no callbacks, and 2.0 cannot on Python 3.11")
+def test_hooks_that_could_not_be_taken_off_are_not_looked_into(tape, monkeypatch):
+    """A fault of ours: Dynamo meets them, and fails on a module that it meets twice."""
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    fast = torch.compile(model, backend="eager")
+    inputs, taken_off = tape.inputs, module_hooks.Hooks.take_off
+
+    def broken(self):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(module_hooks.Hooks, "take_off", broken)
+    try:
+        for called in (model, model, fast, fast):
+            called(torch.randn(4, 4)).sum().backward()
+            optimizer.step()
+        assert hooks() == 2
+    finally:
+        taken_off(inputs._hooks)
 
 
 def test_a_call_that_raises_while_the_hooks_are_on(tape):

@@ -93,12 +93,12 @@ def test_the_scenes_are_the_same_without_a_fault(name, stage):
 
 
 SINGLE = [point for point in POINTS if point not in WHILE_IMPORTING]
-APART = len(SINGLE) // 4  # neighbours in the list call each other: the first would keep the others from being reached
+APART = len(SINGLE) // 6  # neighbours in the list call each other: the first would keep the others from being reached
 
 
 @pytest.mark.parametrize("first", range(APART))
 def test_faults_never_reach_the_script(first, stage):
-    """Four of them at a time; those that the others kept from being reached have a process of their own."""
+    """Six of them at a time; those that the others kept from being reached have a process of their own."""
     by_scene = {}
     for point in SINGLE[first::APART]:
         by_scene.setdefault(None if point in BROUGHT_ABOUT_BY else stage.scene_of(point), []).append(point)

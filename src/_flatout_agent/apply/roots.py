@@ -11,7 +11,7 @@ from weakref import ref
 
 from _flatout_agent.guard import fault
 from _flatout_agent.module_hooks import put_on
-from _flatout_agent.patch import dress
+from _flatout_agent.patch import Patches, dress
 
 WHOLE_STEPS = 3
 
@@ -30,12 +30,13 @@ class RootFinder:
         self.graph_kept_seen = False  # a graph that is to be gone backward through once more
         self.calls_a_step = 0  # the most calls of one root between two steps
         self.done = False
+        self._on_backward = Patches()
 
     def begin(self) -> None:
-        self._patches = put_on(self._entered, self._left)
+        self._hooks = put_on(self._entered, self._left)
         if hasattr(self._torch.autograd, "_engine_run_backward"):  # what `backward` and `grad` both call, by name
             original = self._torch.autograd._engine_run_backward
-            self._patches.put(self._torch.autograd, "_engine_run_backward", self._noted_backward(original))
+            self._on_backward.put(self._torch.autograd, "_engine_run_backward", self._noted_backward(original))
         self._counts: dict[int, int] = {}
         self._is_compiling = getattr(self._torch.compiler, "is_compiling", None) or (lambda: False)
 
@@ -49,7 +50,8 @@ class RootFinder:
             self.end()
 
     def end(self) -> None:
-        self._patches.take_off()
+        self._on_backward.take_off()
+        self._hooks.take_off()
         self.done = True
 
     def roots(self, optimizers: Any = ()) -> list[Any]:

@@ -12,8 +12,8 @@ from weakref import ref
 
 from _flatout_agent.batch import size_of
 from _flatout_agent.guard import fault
-from _flatout_agent.module_hooks import put_on
-from _flatout_agent.patch import Patches
+from _flatout_agent.module_hooks import Hooks, put_on
+from _flatout_agent.observe.steps import compiling_test
 from _flatout_agent.tape import Tape
 
 STEPS = 3  # whole ones that are watched
@@ -36,7 +36,8 @@ class Inputs:
     def __init__(self, torch: Any, tape: Tape) -> None:
         self._torch = torch
         self._tape = tape
-        self._hooks: Patches | None = None
+        self._is_compiling = compiling_test(torch)
+        self._hooks: Hooks | None = None
         self._inside: Any = None  # a weak reference to the root whose call is under way
         self._step: dict[int, Calls] = {}  # identity of a root -> its calls, in the order of their first ones
         self._seen: list[dict[int, Calls]] = []  # whole steps
@@ -117,7 +118,8 @@ class Inputs:
         self._tape.met = None
 
     def _entered(self, module: Any, args: Any) -> None:
-        if self._tape.dynamo or (self._inside is not None and self._inside() is not None):
+        # Mostly a compilation has ended this. Where that failed, Dynamo looks into it, and fails on a module that it meets twice.
+        if self._is_compiling() or (self._inside is not None and self._inside() is not None):
             return
         try:
             if self._torch.is_grad_enabled() and any(one.requires_grad for one in module.parameters()):
@@ -127,7 +129,7 @@ class Inputs:
 
     def _left(self, module: Any, args: Any, *after: Any) -> None:
         """Where the call raised torch gives no names, and None came out."""
-        if self._inside is None or self._inside() is not module:
+        if self._is_compiling() or self._inside is None or self._inside() is not module:
             return
         try:
             self._inside = None

@@ -60,17 +60,21 @@ class OwnLines:
 
     def end(self) -> None:
         """Does not come back before the thread is gone."""
-        over, self._over = self._over, None
-        if over is not None:
-            over.release()
-            if self._gone.acquire(timeout=1):
-                self._gone.release()
+        try:
+            over, self._over = self._over, None
+            if over is not None:
+                over.release()
+                if self._gone.acquire(timeout=1):
+                    self._gone.release()
+        except Exception as error:  # Python would print it at a fork
+            fault("own_lines.end", error)
 
     def _begin(self) -> None:
-        self._over, self._gone = _thread.allocate_lock(), _thread.allocate_lock()
-        self._over.acquire()
-        self._gone.acquire()
-        _thread.start_new_thread(self._look_on, (self._over, self._gone))
+        over, gone = _thread.allocate_lock(), _thread.allocate_lock()
+        over.acquire()
+        gone.acquire()
+        _thread.start_new_thread(self._look_on, (over, gone))
+        self._over, self._gone = over, gone
 
     def _look_on(self, over: Any, gone: Any) -> None:
         try:

@@ -81,12 +81,16 @@ class Asking:
 
     def on_host(self, tensor: Any) -> bool:
         """Of a class that answers such questions itself, that it is: then nothing of it is timed."""
-        if type(tensor) in self._plain and not self.modes():
-            return bool(tensor.is_cpu)
-        if not is_plain_tensor(self._torch, type(tensor)):
+        try:
+            if type(tensor) in self._plain and not self.modes():
+                return bool(tensor.is_cpu)
+            if not is_plain_tensor(self._torch, type(tensor)):
+                return True
+            with self.unheard():
+                return bool(tensor.is_cpu)
+        except Exception as error:
+            fault("transfers.on_host", error)
             return True
-        with self.unheard():
-            return bool(tensor.is_cpu)
 
 
 def watch(torch: Any, tape: Tape, patches: Patches) -> None:
@@ -113,15 +117,18 @@ def _twin(torch: Any, original: Any, timed: Any, tape: Tape, asking: Asking, of_
         def __get__(self, tensor: Any, owner: Any = None) -> Any:
             if tensor is None:
                 return self
-            kind = type(tensor)
-            # An optimizer reads the host's own step counts by the dozen: they leave here.
-            if kind is tensor_class and not of_host and not modes() and tensor.is_cpu:
-                return bound(tensor)
-            if kind is not tensor_class and kind is not parameter_class:
-                return bound(tensor)  # it may override this method, which is then given us, and calls us
-            if get_ident() != tape.owner or traced() is not None or not (of_host or not on_host(tensor)):
-                return bound(tensor)
-            return MethodType(timed, tensor)
+            try:
+                kind = type(tensor)
+                # An optimizer reads the host's own step counts by the dozen: they leave here.
+                if kind is tensor_class and not of_host and not modes() and tensor.is_cpu:
+                    return bound(tensor)
+                if kind is not tensor_class and kind is not parameter_class:
+                    return bound(tensor)  # it may override this method, which is then given us, and calls us
+                if get_ident() == tape.owner and traced() is None and (of_host or not on_host(tensor)):
+                    return MethodType(timed, tensor)
+            except Exception as error:
+                fault("transfers.twin", error)
+            return bound(tensor)
 
     return Twin(original, timed)
 

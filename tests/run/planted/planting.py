@@ -24,11 +24,13 @@ ATTRIBUTES = {"tape:Tape.note": ("Tape", "note")}
 
 # A training of a hundred steps must come to everything that a long one does.
 IN_A_HURRY = {
-    "tape": {"SECOND": 2_000_000, "MOST_LINES": 8},
+    "tape": {"SECOND": 2_000_000, "MOST_LINES": 8, "EARLY_TICKS": 1 << 20},
     "hand": {"MOST_ACCOUNTS": 2},
     # Awake for some steps, and then asleep whatever there is to tell: neither is left to how busy the machine is.
     "observe.resting": {"FIRST_LOOK": 0, "FEWEST_STEPS": 24, "REST": 10_000_000, "MOST_REST": 10_000_000}
     | {"NEXT_TO_NOTHING": 1.0, "LITTLE": 1.0},
+    "observe.inputs": {"WITHOUT_BATCHES": 2, "MOST_TICKS": 4096},
+    "observe.own_lines": {"SHARE": 0.0, "SELDOM": 0.005, "OFTEN": 0.005},
     "observe.glances": {"LOOK": 0, "FEWEST_STEPS": 2, "MOST_GLANCES": 1, "LEAST_GLANCES": 1},
 }
 

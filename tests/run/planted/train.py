@@ -3,6 +3,8 @@
 import hashlib
 import multiprocessing
 import sys
+import time
+from collections import UserDict
 
 import torch
 from torch import nn
@@ -27,6 +29,8 @@ def train(net, optimizers, steps, data):
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()
             done += 1
+            if done == 20:
+                time.sleep(0.05)  # the script's own line
             seen = loss.item(), x.mean().to(torch.float64).item()
             if done % 10 == 0:
                 print(done, *seen)
@@ -35,25 +39,42 @@ def train(net, optimizers, steps, data):
 
 
 def evaluate(net, data):
+    net.eval()
     with torch.no_grad():
         print("evaluated", sum(net(x.to(torch.float32)).sum().item() for x, _ in DataLoader(data, batch_size=8)))
+    net.train()
+
+
+def by_hand(models):
+    """Batches that no loader gives, and an optimizer of their own; `models`: what is called in each step."""
+    updates = torch.optim.SGD(models[0].parameters(), lr=0.01)
+    for model in models:
+        model(torch.randn(4, 6)).sum().backward()
+        updates.step()
+        updates.zero_grad()
+
+
+def as_held(rows):
+    return UserDict(x=torch.stack([x for (x,) in rows]))  # as tokenizers give them
 
 
 def in_step(net, optimizer):
-    """Two loaders read in step, one of them never trained on before; words, and batches that are dictionaries."""
+    """Two loaders read in step, one of them never trained on before; words, and batches that are dictionaries or hold one."""
     words = DataLoader([{"ids": torch.arange(i, i + 5)} for i in range(32)], batch_size=2)
     table = nn.Embedding(64, 3)
     updates = torch.optim.SGD(table.parameters(), lr=0.1)
-    other = DataLoader(TensorDataset(torch.randn(32, 6, dtype=torch.float64)), batch_size=2)
-    for batch, (x,) in zip(words, other, strict=True):
-        (table(batch["ids"]).sum() + net(x.to(torch.float32)).sum()).backward()
+    other = DataLoader(TensorDataset(torch.randn(32, 6, dtype=torch.float64)), batch_size=2, collate_fn=as_held)
+    for number, (batch, held) in enumerate(zip(words, other, strict=True)):
+        (table(batch["ids"]).sum() + net(held["x"].to(torch.float32)).sum()).backward()
         updates.step()
-        optimizer.step()
+        if number:  # the second time the other of the two steps comes before the batches that are looked at closely
+            optimizer.step()
     print("words", table.weight.sum().item())
 
 
 def compiled(net, optimizer, data):
     fast = torch.compile(net, backend="eager")
+    by_hand([*[net] * 4, *[fast] * 2])  # first called in the midst of it
     for x, _ in DataLoader(data, batch_size=8):
         fast(x.to(torch.float32)).sum().backward()
         optimizer.step()
@@ -92,6 +113,7 @@ def main(how):
     train(net, [optimizer], 130, data)
     evaluate(net, data)
     torch.save(net.state_dict(), "net.pt")
+    by_hand([net] * 9)
     for _ in range(2):
         in_step(net, optimizer)
     if how == "trains":
