@@ -67,6 +67,7 @@ sys.exit(f"bad password {sys.argv[2]}")
 
 def test_no_secret_is_written_or_said(flatout, script, tmp_path):
     """After run, tune and doctor; the script itself gets what was typed, and a search can be gone on with."""
+    pytest.importorskip("torch")
     path = script(TRAINS)
     words = ["--password", "hunter22planted", "--data", "s3://me:sesame7planted@bucket", WANDB]
     environment = {"WANDB_API_KEY": "0123planted4567", "FLATOUT_LANG": "en"}

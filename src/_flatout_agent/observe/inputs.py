@@ -118,7 +118,7 @@ class Inputs:
         self._tape.met = None
 
     def _entered(self, module: Any, args: Any) -> None:
-        # Mostly a compilation has ended this. Where that failed, Dynamo looks into it, and fails on a module that it meets twice.
+        # Mostly a compilation has ended this. Where that failed, Dynamo looks into it, and fails on a module met twice.
         if self._is_compiling() or (self._inside is not None and self._inside() is not None):
             return
         try:
