@@ -54,7 +54,7 @@ def alone(tmp_path_factory):
     return told
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [pytest.param(mode, marks=pytest.mark.thorough) if mode == "fsdp" else mode for mode in MODES])
 def test_two_ranks_learn_and_decide_as_one(tmp_path, alone, mode):
     ranks = started(tmp_path, mode, torchrun())
     assert [told["world"] for told in ranks] == [2, 2]

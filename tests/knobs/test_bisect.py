@@ -80,7 +80,10 @@ def test_the_guilty_one_is_named(guilty, code, sentence, flatout, script):
 def test_a_run_that_the_user_ended_is_not_run_again(flatout, script):
     path = script("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     ended = flatout("run", "-q", "--bisect", "--workers", "2", path)
-    assert ended.stderr.splitlines()[-1] == "flatout: the run was ended from outside: no guilty knob is looked for."
+    assert (
+        ended.stderr.splitlines()[-1]
+        == "flatout: the run ended by Ctrl-C or another request to stop: no guilty knob is looked for."
+    )
 
 
 def test_what_hangs_is_ended_and_counts_as_working(script, monkeypatch):

@@ -72,7 +72,7 @@ def planted(flatout, script):
 def test_each_knob_has_its_line(planted):
     ended, knobs = planted(OUTCOMES, PROOFS, flags=[*FLAGS, "--knob", "batch_size=64"])
     said = " ".join(ended.stderr.split())
-    assert "precision=bf16 applied (bfloat16 seen in aten.addmm, aten.mm; rounding differs; kept only if" in said
+    assert "precision=bf16 applied (bfloat16 seen in aten.addmm, aten.mm; rounding differs; flatout tune checks" in said
     assert "compile=default not applied: no working Triton (Windows: pip install triton-windows, or WSL2)" in said
     assert "workers=8 applied (4 workers, 32 batches; 4 of 8, because the processors sets the limit; the same bits)" in said
     assert "pin_memory=on already so in the script: the script set it" in said

@@ -112,6 +112,11 @@ THOROUGH = {
     "several-calls-in-data-parallel",
     "samplers-and-collate",
     "l-bfgs",
+    "scripted-model",
+    "trainer-class",
+    "evaluates-inside",
+    "wgan-gp",
+    "loader-subclasses",
 }
 
 

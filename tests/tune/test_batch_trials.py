@@ -190,6 +190,7 @@ def test_a_race_is_run_under_the_knobs_and_not_in_the_plain_steps_before_them(sc
     assert max(steps) < 0.25, "a plain step"
 
 
+@pytest.mark.thorough
 def test_what_is_compiled_is_warm_before_a_segment_is_cut_short(trials):
     """Seen on a card: compiling took all of the time that the segment might take, and two cold steps were what was timed."""
     trials.look()
@@ -311,6 +312,7 @@ def test_a_batch_too_large_for_the_card_begins_at_a_smaller_one(validation, smal
     assert begun.returncode == 0, begun.stderr
 
 
+@pytest.mark.thorough
 def test_nothing_fits_and_what_is_not_known_is_said(flatout, script):
     """Down to one sample; and a learning rate that is to follow a batch that nobody knows."""
     ended = flatout("tune", "--batch", "fit", "--budget", "20s", script(TRAIN.replace("CARD = 100", "CARD = 0")), timeout=200)

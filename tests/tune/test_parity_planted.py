@@ -98,7 +98,9 @@ def test_rounding_alone_passes_beside_workers_that_draw_otherwise(gate):
 @pytest.mark.parametrize(
     ("loss", "optimizer", "code"),
     [
-        pytest.param("main if mixed else main + aux", ADAM, "gradient-missing", id="a dropped term"),
+        pytest.param(
+            "main if mixed else main + aux", ADAM, "gradient-missing", id="a dropped term", marks=pytest.mark.thorough
+        ),
         pytest.param("(main + aux) * (0.5 if mixed else 1.0)", ADAM, "other-loss", id="half the loss"),
         pytest.param(
             "(main + 0.2 * aux) if mixed else main + aux", ADAM, "other-loss", id="a faded term", marks=pytest.mark.thorough
@@ -139,6 +141,7 @@ def test_dropout_that_is_compiled_draws_other_masks_and_passes(gate):
     assert parity.batch.ok is True
 
 
+@pytest.mark.thorough  # a minute; tests/tune/test_curves.py has the judging
 def test_a_script_that_does_not_repeat_itself_is_judged_by_its_curves(gate):
     _, (_, parity, _) = gate(seeding="torch.seed()")
     assert (parity.batch.ok, parity.batch.code) == (None, "not-repeatable")

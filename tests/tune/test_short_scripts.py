@@ -91,6 +91,7 @@ def test_where_the_end_of_an_epoch_is_looked_at_it_comes(trials_of, tmp_path):
     assert "validated 160" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.thorough
 def test_a_script_that_counts_on_the_length_of_its_epochs(trials_of):
     """It crashes in the longer one, is started again, and has its epochs as it knows them."""
     trials = trials_of(keeps=True)
@@ -143,7 +144,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("most", "lengths"), [(10**9, ["60", "1200"]), (100, ["60", "60"])])
+@pytest.mark.parametrize(
+    ("most", "lengths"), [pytest.param(10**9, ["60", "1200"], marks=pytest.mark.thorough), (100, ["60", "60"])]
+)
 def test_a_script_that_counts_its_steps_is_made_to_last(most, lengths, script, tmp_path, monkeypatch):
     """Once it has come to its end; where it does not start so, it is left as it is."""
     monkeypatch.chdir(tmp_path)
