@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The tests of another project, plainly and under `flatout run`: is the outcome of each the same?
 
-    suites.py --folder accelerate-1.15.0 --out compared tests/test_optimizer.py tests/test_scheduler.py
-    suites.py --folder pytorch/test --python .venv/bin/python --pytest "-k 'not cuda'" test_optim.py
+    suites.py --all checkouts --out compared                     every suite that `suites.toml` names, each in checkouts/NAME
+    suites.py --all checkouts --out compared --only timm,fabric
+    suites.py --folder pytorch/test --python .venv/bin/python --pytest "-k 'not cuda'" --out compared test_optim.py
 
-Fetches nothing: the folder with the tests and an interpreter that can run them are yours. What differs is run plainly once
-more, and what differs there too is called flaky. Ends with 1 where a test has another outcome because it was observed.
+Fetches nothing: the folders with the tests and an interpreter that can run them are yours. Each suite is run plainly, under
+`flatout run`, and plainly once more; what the plain runs do not agree on is called flaky. Ends with 1 where a test has another
+outcome because it was observed, or where the observed run took more than 5 % longer than the mean of the plain ones.
 """
 
 from __future__ import annotations
@@ -13,23 +15,30 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shlex
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 Outcomes = dict[str, str]  # test -> passed, failure, error, skipped
 LIMIT_S = 1800
+MOST_LONGER = 1.05
+SHORT_S = 20.0  # of a shorter suite the start is a larger share than anything it shows
+NAMED = Path(__file__).with_name("suites.toml")
 
 
 @dataclass
 class Ran:
     outcomes: Outcomes
     wall_s: float
-    exit_code: int
+    processor_s: float  # of all its processes: less disturbed by what else the machine does
+    exit_code: int | None  # None: it was not done in time
 
     def counted(self) -> dict[str, int]:
         kinds = list(self.outcomes.values())
@@ -55,11 +64,22 @@ class Suite:
         environ = {**os.environ, "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": ""}
         # Not among the files of the suite: tests count what lies there.
         environ["FLATOUT_RECORDS"] = str(self.out / "records")
-        began = time.monotonic()
+        began, busy = time.monotonic(), processor_s()
         with (self.out / f"{name}.txt").open("wb") as log:
             command = [*(observing if observed else [self.python]), *tests]
-            ended = subprocess.run(command, cwd=self.folder, env=environ, stdout=log, stderr=log, timeout=LIMIT_S, check=False)
-        return Ran(read_outcomes(told), time.monotonic() - began, ended.returncode)
+            try:
+                code: int | None = subprocess.run(
+                    command, cwd=self.folder, env=environ, stdout=log, stderr=log, timeout=LIMIT_S, check=False
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = None
+        return Ran(read_outcomes(told), time.monotonic() - began, processor_s() - busy, code)
+
+
+def processor_s() -> float:
+    """Of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def read_outcomes(path: Path) -> Outcomes:
@@ -86,41 +106,67 @@ def changed(plain: Outcomes, seen: Outcomes, again: Outcomes) -> tuple[list[str]
 
 def compare(suite: Suite) -> int:
     suite.out.mkdir(parents=True, exist_ok=True)
-    plain = suite.run("plain", observed=False)
-    say("plain", plain)
-    seen = suite.run("observed", observed=True)
-    say("observed", seen)
-    again = plain
-    if differing(plain.outcomes, seen.outcomes):
-        again = suite.run("again", observed=False)
-        say("plain again", again)
+    ran = {}
+    for name, observed in (("plain", False), ("observed", True), ("plain-again", False)):
+        ran[name] = suite.run(name, observed)
+        say(name, ran[name])
+    plain, seen, again = ran.values()
     real, flaky = changed(plain.outcomes, seen.outcomes, again.outcomes)
     for kind, names in (("flaky", flaky), ("CHANGED", real)):
         for name in names:
             print(f"{kind}: {name}: {plain.outcomes.get(name)} -> {seen.outcomes.get(name)}")
-    ratio = seen.wall_s / min(plain.wall_s, again.wall_s)
     if not plain.outcomes:
         print(f"no test was run: see {suite.out / 'plain.txt'}")
-    print(f"{len(plain.outcomes)} tests, {len(real)} changed by being observed, {len(flaky)} flaky, {ratio:.3f} times as long")
-    record = {"tests": len(plain.outcomes), "changed": real, "flaky": flaky, "plain_s": plain.wall_s, "observed_s": seen.wall_s}
+    longer = seen.wall_s / ((plain.wall_s + again.wall_s) / 2)
+    busier = seen.processor_s / ((plain.processor_s + again.processor_s) / 2)
+    told = f"{len(plain.outcomes)} tests, {len(real)} changed by being observed, {len(flaky)} flaky"
+    print(f"{told}; {longer:.3f} times as long, {busier:.3f} times the processor's time", flush=True)
+    record = {"tests": len(plain.outcomes), "changed": real, "flaky": flaky, "longer": longer, "busier": busier}
     (suite.out / "compared.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
-    return int(bool(real) or not plain.outcomes or (plain.exit_code != seen.exit_code and not flaky))
+    other_end = plain.exit_code != seen.exit_code and not flaky
+    return int(bool(real) or not plain.outcomes or other_end or (longer > MOST_LONGER and plain.wall_s >= SHORT_S))
 
 
 def say(name: str, ran: Ran) -> None:
     print(f"{name}: exit code {ran.exit_code}, {ran.wall_s:.0f} s, {ran.counted()}", flush=True)
 
 
+def named(root: Path, only: list[str]) -> dict[str, dict[str, Any]]:
+    """The suites of `suites.toml` whose files are there."""
+    every = tomllib.loads(NAMED.read_text(encoding="utf-8"))
+    chosen = {name: table for name, table in every.items() if not only or name in only}
+    for name in chosen:
+        if not (root / name).is_dir():
+            print(f"{name}: not tried, {root / name} is not there")
+    return {name: table for name, table in chosen.items() if (root / name).is_dir()}
+
+
+def compare_all(root: Path, only: list[str], python: str, flatout: str, out: Path) -> int:
+    codes = []
+    for name, table in named(root, only).items():
+        print(f"== {name}", flush=True)
+        folder = root / name / table["folder"]
+        codes.append(compare(Suite(python, flatout, folder, out / name, table["paths"], table.get("options", []))))
+    return max(codes, default=1)
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has the suite's packages")
     parser.add_argument("--flatout", default=sys.executable, help="the interpreter that has flatout")
-    parser.add_argument("--folder", type=Path, required=True, help="where the suite is run")
+    parser.add_argument("--all", type=Path, metavar="ROOT", help="all suites that suites.toml names, in ROOT/NAME")
+    parser.add_argument("--only", default="", help="of these suites, by their names, with commas between")
+    parser.add_argument("--folder", type=Path, help="where one suite is run")
     parser.add_argument("--out", type=Path, required=True, help="for logs, outcomes and records")
     parser.add_argument("--pytest", default="", help="further options of pytest, in one word")
-    parser.add_argument("paths", nargs="+", help="test files, from the folder on")
+    parser.add_argument("paths", nargs="*", help="test files, from the folder on")
     given = parser.parse_args(arguments)
     out = given.out.absolute()
+    if given.all is not None:
+        only = [name for name in given.only.split(",") if name]
+        return compare_all(given.all.absolute(), only, given.python, given.flatout, out)
+    if given.folder is None or not given.paths:
+        parser.error("either --all, or --folder and the test files")
     return compare(Suite(given.python, given.flatout, given.folder, out, given.paths, shlex.split(given.pytest)))
 
 
