@@ -25,6 +25,7 @@ from typing import Any
 
 import made_up_data
 from prepare import home_of, read_scripts
+from table import table
 
 LONGEST_S = 420.0
 TAIL = 3000
@@ -149,43 +150,6 @@ def run_in_terminal(command: list[str], home: Path, environ: dict[str, str]) -> 
     return child.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
 
-def table(results: Results) -> str:
-    rows = [
-        "| script | plain s | tuned s | promised | delivered | delivered ÷ promised | unexplained | by hand |",
-        "|---|" * 1 + "---|" * 7,
-    ]
-    for name in dict.fromkeys(run["script"] for run in results.runs):
-        plain = [run["seconds"] for run in results.of(name, "plain") if not run["code"]]
-        tuned = [run["seconds"] for run in results.of(name, "tuned") if not run["code"]]
-        promised = promised_by((results.of(name, "tune") or [{}])[-1].get("tune") or {})
-        delivered = statistics.median(plain) / statistics.median(tuned) if plain and tuned else None
-        unexplained = [run["unexplained"] for run in results.of(name, "tuned") if run.get("unexplained") is not None]
-        hand = {run["kind"][6:]: run for run in results.runs if run["script"] == name and run["kind"].startswith("hand")}
-        by_hand = ", ".join(f"{how}: {statistics.median(plain) / run['seconds']:.2f}" for how, run in hand.items() if plain)
-        ratio = delivered / promised if delivered and promised else None
-        cells = [name, spread(plain), spread(tuned), told(promised), told(delivered), told(ratio)]
-        rows.append("| " + " | ".join([*cells, told(max(unexplained, default=None)), by_hand or "–"]) + " |")
-    return "\n".join(rows)
-
-
-def promised_by(tune: dict[str, Any]) -> float | None:
-    """The whole run's speed-up; without a profile nothing is promised, and nothing is put on."""
-    whole = tune.get("whole_run") or {}
-    if isinstance(whole.get("speedup"), float):
-        return float(whole["speedup"])
-    return float(tune["speedup"]) if tune.get("profile") and isinstance(tune.get("speedup"), float) else 1.0
-
-
-def spread(values: list[float]) -> str:
-    if not values:
-        return "–"
-    return f"{statistics.median(values):.1f}" + (f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else "")
-
-
-def told(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -200,7 +164,7 @@ def main() -> None:
     results, scripts = Results(asked.out), read_scripts()
     for name in () if asked.table else (asked.only.split(",") if asked.only else scripts):
         measure(name, scripts[name], asked.folder, results, asked)
-    print(table(results))
+    print(table(results.runs))
 
 
 if __name__ == "__main__":
