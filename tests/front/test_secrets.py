@@ -50,10 +50,18 @@ def test_texts_lose_what_the_command_and_the_environment_know():
     )
 
 
+def test_folders_are_no_secrets(tmp_path):
+    """The shell's PWD is the working folder: hidden, no path that a trial met could be read."""
+    environ = {"PWD": str(tmp_path), "GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "not there" / "key.json")}
+    assert secrets_in(["train.py", "--credentials", str(tmp_path)], environ) == []
+    assert hide(["--credentials", str(tmp_path)]) == ["--credentials", str(tmp_path)]
+    assert secrets_in([], {"AWS_SECRET_ACCESS_KEY": "/bPxR/fiCYEXAMPLEKEY"}) == ["/bPxR/fiCYEXAMPLEKEY"]
+
+
 TRAINS = """
-import sys, torch
+import os, sys, torch
 from torch.utils.data import DataLoader, TensorDataset
-print(sys.argv, flush=True)
+print(os.getcwd(), sys.argv, flush=True)
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(1000000 if "--long" in sys.argv else 3):
@@ -70,7 +78,7 @@ def test_no_secret_is_written_or_said(flatout, script, tmp_path):
     pytest.importorskip("torch")
     path = script(TRAINS)
     words = ["--password", "hunter22planted", "--data", "s3://me:sesame7planted@bucket", WANDB]
-    environment = {"WANDB_API_KEY": "0123planted4567", "FLATOUT_LANG": "en"}
+    environment = {"WANDB_API_KEY": "0123planted4567", "FLATOUT_LANG": "en", "PWD": str(tmp_path)}
     ran = flatout("run", path.name, *words, env=environment)
     assert b"hunter22planted" in ran.stdout  # the script's own, as plain Python
     tuned = flatout("tune", "--budget", "12s", "--no-parity", "--json", path.name, *words, "--long", env=environment)
@@ -82,7 +90,8 @@ def test_no_secret_is_written_or_said(flatout, script, tmp_path):
     assert "was about" in other.stderr or other.returncode == 2
     told = flatout("doctor", "--json", path.name, env=environment)
     written = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and file != path}
-    assert any("trials.log" in file.name for file in written)
+    (printed,) = (text for file, text in written.items() if file.name == "trials.log" and file.parent == first)
+    assert str(tmp_path).encode() in printed  # what the script says of its folder
     said = {"run": ran.stderr.rpartition("bad password")[0].encode(), "tune": tuned.stderr.encode() + tuned.stdout}
     said |= {"again": again.stderr.encode(), "other": other.stderr.encode(), "doctor": told.stdout}
     for place, text in {**written, **said}.items():

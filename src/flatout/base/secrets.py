@@ -6,9 +6,11 @@ look: keys of known makers, and long runs of letters and digits as only a genera
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import PurePath
 
 from flatout.base.printable import whole
 
@@ -45,7 +47,7 @@ def hide(words: Sequence[str]) -> list[str]:
 
 def secrets_in(words: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str]:
     """The longest first, so that none hides a part of another."""
-    found = {value for name, value in (environ or {}).items() if _NAME.search(name)}
+    found = {value for name, value in (environ or {}).items() if _NAME.search(name) and not _is_place(value)}
     for word, hidden in zip(words, _hidden_one_by_one(words), strict=True):
         before, after = hidden.split(HIDDEN)[0], hidden.split(HIDDEN)[-1]
         if HIDDEN in hidden and hidden.count(HIDDEN) == 1:
@@ -61,14 +63,26 @@ def _hidden_one_by_one(words: Sequence[str]) -> list[str]:
     named = False
     for word in words:
         option = _OPTION.fullmatch(word)
-        if named and not word.startswith("--") and not _PLAIN.fullmatch(word):
+        if named and not word.startswith("--") and not _says_nothing(word):
             found.append(HIDDEN)
-        elif option is not None and _NAME.search(option["name"]) and not _PLAIN.fullmatch(option["value"]):
+        elif option is not None and _NAME.search(option["name"]) and not _says_nothing(option["value"]):
             found.append(f"{option['name']}{option['between']}{HIDDEN}")
         else:
             found.append(scrubbed(word, _by_look(word)))
         named = word.startswith("-") and option is None and _NAME.search(word) is not None
     return found
+
+
+def _says_nothing(value: str) -> bool:
+    return _PLAIN.fullmatch(value) is not None or _is_place(value)
+
+
+def _is_place(value: str) -> bool:
+    """PWD, `--credentials /home/me/key.json`: where a file lies is no secret, and what a trial met is told by its path.
+
+    Keys in base64 begin with a slash at times, but not with the name of a folder that is there.
+    """
+    return os.path.isabs(value) and os.path.isdir(PurePath(*PurePath(value).parts[:2]))
 
 
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
