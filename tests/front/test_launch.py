@@ -1,13 +1,15 @@
 """Which interpreter, which command, which environment."""
 
 import os
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from flatout.base.errors import UsageError
-from flatout.launch import environment, folder, interpreter, target
+from flatout.launch import compiled, environment, folder, interpreter, target
 from flatout.machine import host
 
 
@@ -80,7 +82,36 @@ def test_records_are_kept_elsewhere_for_good(by, tmp_path):
     assert named.parent == tmp_path / "named"
 
 
-@pytest.mark.parametrize("wanted", ["relative/folder", "here/", "STATE"])
+@pytest.mark.skipif(sys.platform == "win32", reason="users have numbers on POSIX")
+def test_a_user_without_a_name_and_a_home(tmp_path, monkeypatch):
+    """As in a container with `--user 54321`."""
+    here, environ = tmp_path / "here", dict[str, str]()
+    here.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "here"))
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    assert folder.records_of(here, environ) == here / ".flatout"
+    assert folder.new_run(here, 0.0, {"FLATOUT_RECORDS": "state"})[1].is_relative_to(here)
+    with pytest.raises(UsageError):
+        folder.new_run(here, 0.0, {"FLATOUT_RECORDS": "~nosuch/x"})
+    assert compiled.caches(environ) == {}
+    assert compiled.caches({"TRITON_CACHE_DIR": str(tmp_path / "t")}) == {"TRITON_CACHE_DIR": str(tmp_path / "t")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="user namespaces are Linux's")
+def test_a_run_of_a_user_without_a_name_and_a_home(script, tmp_path):
+    as_nobody = ["unshare", "--user", "--map-user=54321"]
+    if subprocess.run([*as_nobody, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("user namespaces are refused here")
+    environ = {name: value for name, value in os.environ.items() if name != "HOME"}
+    line = [*as_nobody, sys.executable, "-m", "flatout", "run", "--compile", "default", str(script("print('trained')"))]
+    ended = subprocess.run(line, cwd=tmp_path, env=environ, capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b"trained\n"), ended.stderr
+    assert b"Traceback" not in ended.stderr
+    assert list((tmp_path / ".flatout" / "runs").iterdir())
+
+
+@pytest.mark.parametrize("wanted", ["relative/folder", "here/", "STATE", "/a\0b"])
 def test_a_place_for_records_that_cannot_be_meant(wanted, tmp_path):
     with pytest.raises(UsageError) as raised:
         folder.new_run(tmp_path, 0.0, {"FLATOUT_RECORDS": wanted})

@@ -14,17 +14,22 @@ CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "
 NOTHING_BUILT = (None, "off", "no", "script", RECORDED)
 
 
-def user_cache(environ: Mapping[str, str]) -> Path:
+def user_cache(environ: Mapping[str, str]) -> Path | None:
+    """None for a user without a home: one of a container's whose number has no name."""
     named = environ.get("XDG_CACHE_HOME", "")
-    return Path(named) if os.path.isabs(named) else Path(environ.get("HOME") or Path.home()) / ".cache"
+    home = environ.get("HOME") or os.path.expanduser("~")
+    if os.path.isabs(named):
+        return Path(named)
+    return Path(home) / ".cache" if os.path.isabs(home) else None
 
 
 def caches(environ: Mapping[str, str]) -> dict[str, str]:
     """Variable -> folder, made if it is not there. Without those that cannot be written."""
-    ours = user_cache(environ) / "flatout" / "compiled"
+    cache = user_cache(environ)
+    ours = {variable: cache / "flatout" / "compiled" / name for variable, name in CACHES.items()} if cache else {}
+    wanted = {**ours, **{variable: Path(environ[variable]) for variable in CACHES if environ.get(variable)}}
     found = {}
-    for variable, name in CACHES.items():
-        folder = Path(environ.get(variable) or ours / name)
+    for variable, folder in wanted.items():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:

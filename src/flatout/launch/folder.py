@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -50,26 +51,26 @@ def records_of(base: Path, environ: Mapping[str, str] = os.environ) -> Path:
     base = base.resolve()
     if wanted == HERE:
         return base / HOME
-    root = _state(environ) / "flatout" if wanted == STATE else Path(wanted).expanduser()
-    if not root.is_absolute():
+    root = _base(environ, "XDG_STATE_HOME", ".local/state") / "flatout" if wanted == STATE else Path(os.path.expanduser(wanted))
+    if not root.is_absolute() or "\0" in wanted:
         raise UsageError("error.records-place", value=wanted)
     # One folder for each working folder: an earlier run of the same command is looked for there.
     return root / f"{base.name}-{hashlib.sha256(os.fsencode(base)).hexdigest()[:8]}"
 
 
 def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
-    named = environ.get("XDG_CONFIG_HOME", "")
-    return (Path(named) if os.path.isabs(named) else Path.home() / ".config") / "flatout" / "settings.toml"
+    return _base(environ, "XDG_CONFIG_HOME", ".config") / "flatout" / "settings.toml"
 
 
 def _from_settings(environ: Mapping[str, str]) -> str | None:
-    path = settings_file(environ)
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, RuntimeError):  # there is none; or there is no home
+        text = settings_file(environ).read_bytes()
+    except OSError:  # there is none; or there is no home
         return None
+    try:
+        tree = tomllib.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UsageError("error.settings-file", path=str(path), detail=str(error)) from error
+        raise UsageError("error.settings-file", path=str(settings_file(environ)), detail=str(error)) from error
     wanted = tree.get(SETTING)
     if wanted is None:
         return None
@@ -78,9 +79,15 @@ def _from_settings(environ: Mapping[str, str]) -> str | None:
     return wanted
 
 
-def _state(environ: Mapping[str, str]) -> Path:
-    named = environ.get("XDG_STATE_HOME", "")
-    return Path(named) if os.path.isabs(named) else Path.home() / ".local" / "state"
+def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
+    """An OSError where there is none: a user number without a name, in a container, has no home."""
+    named = environ.get(variable, "")
+    if os.path.isabs(named):
+        return Path(named)
+    try:
+        return Path.home() / below_home
+    except RuntimeError as error:
+        raise FileNotFoundError(errno.ENOENT, str(error)) from error
 
 
 def _check_owner(home: Path) -> None:

@@ -154,8 +154,8 @@ class Guard:
     def _downloads(self) -> list[Path]:
         if sys.platform == "win32":
             return []
-        named = [self._user_environ.get(name, "") for name in DOWNLOADS]
-        folders = [user_cache(self._user_environ), *(Path(name) for name in named if os.path.isabs(name))]
+        cache, named = user_cache(self._user_environ), [self._user_environ.get(name, "") for name in DOWNLOADS]
+        folders = [*([cache] if cache else ()), *(Path(name) for name in named if os.path.isabs(name))]
         places = dict.fromkeys(folder.resolve() for folder in folders)
         return [folder for folder in places if not any(other in folder.parents for other in places)]
 

@@ -190,8 +190,8 @@ class Overlay:
         }
 
     def _downloads(self) -> list[str]:
-        named = [self._user_environ.get(name, "") for name in DOWNLOADS]
-        return list(dict.fromkeys([str(user_cache(self._user_environ)), *(name for name in named if os.path.isabs(name))]))
+        cache, named = user_cache(self._user_environ), [self._user_environ.get(name, "") for name in DOWNLOADS]
+        return list(dict.fromkeys([*([str(cache)] if cache else ()), *(name for name in named if os.path.isabs(name))]))
 
     # -- whether it can be had -----------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ def multi_process_service(environ: Mapping[str, str]) -> list[str]:
 
 
 def _known_places(environ: Mapping[str, str]) -> list[str]:
-    named = [os.getcwd(), environ.get("HOME", ""), environ.get("TMPDIR", ""), "/tmp", "/var/tmp", str(user_cache(environ))]
+    named = [os.getcwd(), environ.get("HOME", ""), environ.get("TMPDIR", ""), "/tmp", "/var/tmp", user_cache(environ) or ""]
     return [os.path.realpath(path) for path in named if os.path.isdir(path)]
 
 

@@ -67,8 +67,11 @@ def kept_promises(here: Path) -> list[float]:
 
 
 def _newest(here: Path) -> list[Path]:
-    runs = sorted((records_of(here) / "runs").glob(f"*/{SUMMARY}"), key=lambda path: path.parent.name, reverse=True)
-    return runs[:MOST_RECORDS]
+    try:
+        kept = records_of(here) / "runs"
+    except OSError:  # in the state folder of a user without a home
+        return []
+    return sorted(kept.glob(f"*/{SUMMARY}"), key=lambda path: path.parent.name, reverse=True)[:MOST_RECORDS]
 
 
 def _read(path: Path) -> Summary | None:
