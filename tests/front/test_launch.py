@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from flatout.base.errors import UsageError
-from flatout.launch import compiled, environment, folder, interpreter, target
+from flatout.base.records import Missing
+from flatout.launch import compiled, environment, folder, interpreter, own_argument, target
+from flatout.launch.written import folders_of
 from flatout.machine import host
 
 
@@ -53,6 +55,54 @@ def test_environment_adds_one_folder_and_no_empty_entry(tmp_path):
     assert added["PYTHONPATH"] == f"{environment.INJECT}{os.pathsep}mine"
     assert environment.switched_off({"FLATOUT": "OFF"})
     assert not environment.switched_off({})
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["~hydra/launcher"],
+        [f"--prompt={LONG}/ and more"],
+        [f"{LONG}.py"],
+        [f"{LONG}/{LONG}"],
+        ["a/" * 3000],
+        ["loop/x"],
+        ["loop"],
+        ["-m", ""],
+        ["-m", "."],
+        ["-m", "//"],
+        ["-m", LONG],
+    ],
+    ids=lambda words: words[-1][:20],
+)
+def test_words_that_look_like_paths_and_are_none(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    (tmp_path / "train.py").write_text(f"import {LONG}\n")
+    for line in (words, ["train.py", *words], [*words, "train.py"]):
+        target.script_file(line), target.home(line), target.as_typed(line)
+        assert folders_of(line, tmp_path) == [tmp_path]
+    assert isinstance(own_argument.find(own_argument.Searched(words=["train.py", *words], names=own_argument.BATCH)), Missing)
+
+
+def test_the_help_look_of_a_script_with_words_of_hydras(flatout, script):
+    """`~group/option` takes something out of Hydra's defaults; no user has that name."""
+    path = script("import argparse\nparser = argparse.ArgumentParser()\nprint(parser.parse_known_args())")
+    ended = flatout("run", "--batch-size", "8", path.name, "~hydra/launcher", f"--prompt={LONG}/x")
+    assert ended.returncode == 2
+    assert "no argument for the batch size was found" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_an_option_that_is_not_ours_is_named_without_its_value(command, flatout, script):
+    """It may be a password, and what is said is shown and kept."""
+    ended = flatout(command, "--wandb-token=hunter22", script("").name)
+    assert ended.returncode == 2
+    assert "--wandb-token" in ended.stderr
+    assert "hunter22" not in ended.stderr
 
 
 def test_run_folder_keeps_itself_out_of_git(tmp_path):

@@ -6,6 +6,7 @@ Asked in this order: the user (`--batch-arg`), the command line as it is, the sc
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -130,7 +131,7 @@ def _neighbours(path: Path) -> list[Path]:
         elif isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
     files = [path.parent.joinpath(*name.split(".")).with_suffix(".py") for name in dict.fromkeys(names)]
-    return [file for file in files if file.is_file()]
+    return [file for file in files if os.path.isfile(file)]  # False for a name that is too long for one
 
 
 def _tree(path: Path) -> ast.Module | None:

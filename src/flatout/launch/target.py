@@ -27,10 +27,11 @@ def command_line(python: str, words: Sequence[str], options: Sequence[str] = ())
             raise UsageError("error.module-missing")
         return [python, *words]
     if first.startswith("-"):
-        near = difflib.get_close_matches(first.partition("=")[0], options, n=1)
+        option = first.partition("=")[0]  # what is said of it is shown and kept: the value may be a password
+        near = difflib.get_close_matches(option, options, n=1)
         if near:
-            raise UsageError("error.unknown-option-near", option=first, near=near[0])
-        raise UsageError("error.unknown-option", option=first)
+            raise UsageError("error.unknown-option-near", option=option, near=near[0])
+        raise UsageError("error.unknown-option", option=option)
     if rest and PYTHON.fullmatch(os.path.basename(first)) and os.path.dirname(first) and os.access(first, os.X_OK):
         return [*words]  # `.venv/bin/python train.py`: an interpreter, no script
     if os.path.exists(first):
@@ -50,9 +51,9 @@ def script_file(words: Sequence[str]) -> Path | None:
         if word == "-m" and position + 1 < len(words):
             return _module_file(words[position + 1])
         path = Path(word)
-        if path.suffix == ".py" and path.is_file():
+        if path.suffix == ".py" and os.path.isfile(path):  # unlike Path's it is False for a word that is too long for a name
             return path
-        if position == 0 and (path / "__main__.py").is_file():
+        if position == 0 and os.path.isfile(path / "__main__.py"):
             return path / "__main__.py"
     return None
 
@@ -60,8 +61,10 @@ def script_file(words: Sequence[str]) -> Path | None:
 def _module_file(name: str) -> Path | None:
     """Of a module below the working folder; one that is installed is nobody's script."""
     place = Path(*name.split("."))
+    if not place.name:
+        return None
     candidates = (place.with_name(f"{place.name}.py"), place / "__main__.py")
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def as_typed(words: Sequence[str]) -> str:

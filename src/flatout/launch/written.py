@@ -17,8 +17,8 @@ def folders_of(words: Sequence[str], here: Path) -> list[Path]:
     for word in words:
         value = word.split("=", 1)[-1]
         if os.sep in value and not value.startswith("-"):
-            path = Path(value).expanduser()
-            folder = _nearest(path if path.is_absolute() else here / path)
+            # As it stands where no user has that name: `~hydra/launcher` is an argument of Hydra's.
+            folder = _nearest(here / os.path.expanduser(value))
             if folder is not None:
                 found.append(folder)
     kept = [folder for folder in dict.fromkeys(found) if folder == here or str(folder) not in NEVER]
@@ -26,8 +26,8 @@ def folders_of(words: Sequence[str], here: Path) -> list[Path]:
 
 
 def _nearest(path: Path) -> Path | None:
-    path = path.resolve()
-    while not path.is_dir():
+    path = Path(os.path.realpath(path))  # Path.resolve and is_dir raise at links in a circle and at very long words
+    while not os.path.isdir(path):
         if path.parent == path:
             return None
         path = path.parent
