@@ -16,6 +16,7 @@ from _flatout_agent.apply.registry import KNOBS
 from _flatout_agent.apply.roots import RootFinder
 from _flatout_agent.apply.switchboard import Switchboard
 from _flatout_agent.guard import fault
+from _flatout_agent.module_hooks import are_walked
 from _flatout_agent.tape import Tape
 from _flatout_agent.wire import GAVE_UP
 
@@ -148,6 +149,8 @@ class Driver:
     # -- the first steps -------------------------------------------------------------------------------------------
 
     def _look_for_parts(self) -> None:
+        if are_walked():
+            return  # at the next step, then
         if self._finder is None:
             self._find()
             return

@@ -155,6 +155,8 @@ def test_modes_are_set_as_without_us(tape):
     assert model[1].training
     with pytest.raises(ValueError, match="mode"):
         model.train("yes")
+    nn.Module.train(self=model, mode=False)
+    assert not model.training
 
 
 @pytest.mark.skipif(torch_version() < (2, 3), reason="before, Dynamo has no callbacks, and 2.0 cannot on Python 3.11")
@@ -217,6 +219,60 @@ def test_two_pairs_of_hooks_whichever_goes_first(first):
     pairs.pop().take_off()
     assert hooks() == 0
     assert module._has_any_global_hook is plain
+
+
+class TrainsWhereACallRaised:
+    """A hook of the script's on every module: torch walks its own table while it calls this one."""
+
+    def __init__(self, steps):
+        self.model, self.steps = nn.Linear(4, 1), steps
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.raised = False
+
+    def __call__(self, module, args, output):
+        if output is None and not self.raised:
+            self.raised = True
+            for _ in range(self.steps):
+                self.model(torch.ones(5, 4)).sum().backward()
+                self.optimizer.step()
+
+
+@pytest.mark.parametrize("before", [0, 2, 6])
+def test_a_table_that_torch_walks_keeps_its_keys(before, tape):
+    """Before ours are put on, while they are on, and after: the script sees its own exception."""
+    from torch.nn.modules import module
+
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match="embedding"):
+        model(None)
+    for _ in range(before):
+        model(torch.randint(0, 11, (4, 6)))[1].backward()
+        optimizer.step()
+    hooked = TrainsWhereACallRaised(8), lambda *_: None
+    handles = [module.register_module_forward_hook(hook, always_call=True) for hook in hooked]
+    try:
+        with pytest.raises(TypeError, match="embedding"):
+            model(None)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for _ in range(20):
+        model(torch.randint(0, 11, (4, 6)))[1].backward()
+        optimizer.step()
+    assert hooks() == 0
+
+
+def test_ids_of_hooks_on_modules_are_the_scripts_own(tape):
+    from torch.utils.hooks import RemovableHandle
+
+    model, before = nn.Linear(4, 1), RemovableHandle.next_id
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for number in range(6):
+        model(torch.randn(4, 4)).sum().backward()
+        optimizer.step()
+        assert hooks() == 2 or number
+    assert RemovableHandle.next_id == before
 
 
 @pytest.mark.skipif(torch_version() < (2, 3), reason="before, Dynamo has no callbacks, and 2.0 cannot on Python 3.11")

@@ -149,6 +149,21 @@ def test_the_profiler_counts_nothing_of_ours(observed):
     assert during == profiled(None)
 
 
+def test_a_counter_of_flops_counts_nothing_of_ours(observed):
+    flop_counter = pytest.importorskip("torch.utils.flop_counter")
+
+    def counted():
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        with flop_counter.FlopCounterMode(display=False) as counter:
+            work(net, torch.optim.SGD(net.parameters(), lr=0.1))
+        return counter.get_flop_counts()
+
+    observed.tape.sampling = True
+    during = counted()
+    observed.patches.take_off()
+    assert during == counted()
+
+
 def test_losses_are_still_seen(observed):
     for kind in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         observed.tape.look._losses._series.points.clear()
@@ -255,6 +270,7 @@ FUNCTIONS = [
     pytest.param(lambda: torch.save, id="save"),
     pytest.param(lambda: torch.autograd.backward, id="backward"),
     pytest.param(lambda: torch.cuda.synchronize, id="synchronize"),
+    pytest.param(lambda: torch.nn.Module.train, id="train"),
 ]
 
 
@@ -346,6 +362,8 @@ def test_warnings_name_the_scripts_line(observed):
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
 @pytest.mark.skipif(torch_version() < (2, 4), reason="export is young")
 def test_export_and_tracing_see_torchs_own_methods(observed):
+    from torch._functorch import aot_autograd
+
     class Net(torch.nn.Module):
         def forward(self, x):
             return (x.to(torch.float64).cpu() + 1).relu()
@@ -354,7 +372,10 @@ def test_export_and_tracing_see_torchs_own_methods(observed):
         x = torch.ones(2)
         exported = torch.export.export(Net(), (x,), strict=True)
         traced = torch.jit.trace(Net(), x)
+        ahead = []
+        aot_autograd.aot_function(Net().forward, fw_compiler=lambda graph, _: ahead.append(str(graph.graph)) or graph)(x)
         return (
+            ahead,
             [str(node.target) for node in exported.graph.nodes],
             re.sub(r"___torch_mangle_\d+\.", "", str(traced.graph)),
             exported.module()(x).tolist(),

@@ -28,7 +28,7 @@ def train(seconds):
     while time.monotonic() < end:
         for (x,) in DataLoader(TensorDataset(torch.randn(40, 8)), batch_size=4):
             net(x).sum().backward(); opt.step(); opt.zero_grad(); time.sleep(0.005)
-train(1.2)
+train({seconds})
 print("trained", flush=True)
 {after}
 """
@@ -39,9 +39,9 @@ def started(tmp_path):
     """Starts `flatout run` in a session of its own and waits for the script's first word."""
     processes = []
 
-    def start(before="", after="train(60)", options=("-q",), ignored=()):
+    def start(before="", after="train(60)", options=("-q",), ignored=(), seconds=1.2):
         path = tmp_path / "train.py"
-        path.write_text(TRAINING.format(before=before, after=after))
+        path.write_text(TRAINING.format(before=before, after=after, seconds=seconds))
         process = subprocess.Popen(
             [sys.executable, "-m", "flatout", "run", *options, str(path)],
             cwd=tmp_path,
@@ -127,10 +127,12 @@ def test_a_script_that_swallows_sigint_trains_on(started, tmp_path):
     assert summary_of(tmp_path)["exit_code"] == 0
 
 
-def test_what_whoever_started_us_ignores_stays_ignored(started, tmp_path):
+@pytest.mark.parametrize("seconds", [1.2, pytest.param(20, marks=pytest.mark.thorough)])
+def test_what_whoever_started_us_ignores_stays_ignored(seconds, started, tmp_path):
     """`nohup flatout run`, or a background job of a script: the closed terminal and Ctrl-C end neither us nor the training."""
     ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
-    process = started(after="train(1.5); print([signal.getsignal(number).name for number in (1, 2, 3)])", ignored=ignored)
+    names = "print([signal.getsignal(number).name for number in (1, 2, 3)])"
+    process = started(after="train(1.5); " + names, ignored=ignored, seconds=seconds)
     for number in ignored:
         os.killpg(process.pid, number)
     out, _ = process.communicate(timeout=30)
@@ -138,9 +140,11 @@ def test_what_whoever_started_us_ignores_stays_ignored(started, tmp_path):
     assert summary_of(tmp_path)["exit_code"] == 0
 
 
-def test_an_ignored_signal_that_the_script_asks_for_reaches_it(started, tmp_path):
+@pytest.mark.parametrize("seconds", [1.2, pytest.param(20, marks=pytest.mark.thorough)])
+def test_an_ignored_signal_that_the_script_asks_for_reaches_it(seconds, started, tmp_path):
     """Sent to the one process that is known: us."""
-    process = started("signal.signal(signal.SIGHUP, lambda *_: sys.exit(7))", ignored=(signal.SIGHUP,))
+    before = "signal.signal(signal.SIGHUP, lambda *_: sys.exit(7))"
+    process = started(before, ignored=(signal.SIGHUP,), seconds=seconds)
     process.send_signal(signal.SIGHUP)
     assert process.wait(30) == 7
 
@@ -171,7 +175,7 @@ time.sleep(2)
 def test_control_c_twice_on_a_terminal(gap, tmp_path):
     """An impatient user: the script dies of KeyboardInterrupt, the table is still shown, the shell sees SIGINT."""
     path = tmp_path / "train.py"
-    path.write_text(TRAINING.format(before="", after="try:\n    train(60)\nfinally:\n    time.sleep(0.2)"))
+    path.write_text(TRAINING.format(before="", seconds=1.2, after="try:\n    train(60)\nfinally:\n    time.sleep(0.2)"))
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)

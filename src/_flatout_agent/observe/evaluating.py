@@ -34,8 +34,8 @@ def _noted_mode(original: Any, tape: Tape) -> Any:
 
     def train(*args: Any, **kwargs: Any) -> Any:
         nonlocal under_way
-        outermost = tape.ticks and not under_way and get_ident() == tape.owner
-        began, before = perf_counter_ns(), getattr(args[0], "training", None) if outermost and args else None
+        outermost = args and tape.ticks and not under_way and get_ident() == tape.owner
+        began, before = perf_counter_ns(), getattr(args[0], "training", None) if outermost else None
         under_way = under_way or bool(outermost)
         try:
             returned = original(*args, **kwargs)

@@ -12,7 +12,7 @@ from weakref import ref
 
 from _flatout_agent.batch import size_of
 from _flatout_agent.guard import fault
-from _flatout_agent.module_hooks import Hooks, put_on
+from _flatout_agent.module_hooks import Hooks, are_walked, put_on
 from _flatout_agent.observe.steps import compiling_test
 from _flatout_agent.tape import Tape
 
@@ -65,11 +65,13 @@ class Inputs:
     def _stepped(self, batches_since: int) -> None:
         tape = self._tape
         self._without = 0 if batches_since else self._without + 1
+        if (self._hooks or self._may_begin()) and are_walked():
+            return  # at the next step, then
         if tape.ticks > MOST_TICKS or tape.dynamo or (batches_since and self._hooks):
             self.end()  # compiled code may guard on hooks; and a loader tells more
             return
         if not self._hooks:
-            if self._without >= WITHOUT_BATCHES or not tape.iterator:
+            if self._may_begin():
                 self._begin()
             elif tape.ticks > WITHOUT_BATCHES and batches_since:
                 self.end()
@@ -83,6 +85,9 @@ class Inputs:
             self._step = {}
             if len(self._seen) >= STEPS:
                 self._conclude()
+
+    def _may_begin(self) -> bool:
+        return self._without >= WITHOUT_BATCHES or not self._tape.iterator
 
     def _begin(self) -> None:
         self._hooks = put_on(self._entered, self._left, named=True)
