@@ -329,11 +329,8 @@ def is_multiprocessing_child() -> bool:
     return process is not None and process.parent_process() is not None
 
 
-def begin() -> None:
-    job = wire.read_job(os.environ)
-    if job is None:
-        return
-    agent = Agent(job)
+def hold(job: dict[str, Any]) -> Any:
+    """Put the protection of a trial on: before anything else that could fail. Gives what is to see torch's import, if any."""
     if job.get("write_guard"):
         from _flatout_agent.protection import write_guard
 
@@ -345,7 +342,20 @@ def begin() -> None:
     if job.get("veto"):
         from _flatout_agent import veto
 
-        agent.veto = veto.put_on(job["veto"])
+        return veto.put_on(job["veto"])
+    return None
+
+
+def begin() -> None:
+    held = bool(os.environ.get(wire.HELD_VARIABLE))
+    job = wire.read_job(os.environ, held)
+    if held and not any((job or {}).get(name) for name in wire.HOLDING):
+        raise RuntimeError("no protection in its job")  # a trial ends of it, see `sitecustomize`
+    if job is None:
+        return
+    veto = hold(job)
+    agent = Agent(job)
+    agent.veto = veto
     atexit.register(agent.finish)
     before_teardown = getattr(threading, "_register_atexit", None)
     if before_teardown is not None:  # no public name; without it the end is seen at the last exit handler

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from typing import Any, Callable
 
+from _flatout_agent.protection import system_calls
 from _flatout_agent.wire import GAVE_UP, REFUSED, REFUSED_WORDS
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
@@ -194,5 +195,5 @@ def put_on(folder: str) -> Veto:
         veto = Veto(folder)
         sys.addaudithook(veto.heard)
         return veto
-    except Exception:
-        os._exit(GAVE_UP)
+    except Exception as error:
+        system_calls.give_up(error)

@@ -14,6 +14,8 @@ WIRE_VERSION = 2
 
 JOB_VARIABLE = "FLATOUT_JOB"
 SWITCH_VARIABLE = "FLATOUT"  # FLATOUT=off turns everything off
+HELD_VARIABLE = "FLATOUT_HELD"  # set in trials that the agent itself must hold: without it no line of the script may run
+HOLDING = ("write_guard", "network_guard", "veto")  # fields of a job that hold a trial
 
 # What the time of a training process is divided into, in the order in which people read it.
 PHASES = (
@@ -59,6 +61,8 @@ WARM_STEPS = 3
 
 GAVE_UP = 96  # exit status of a trial whose agent cannot go on: nobody would get an answer from it
 
+NOT_STARTED = "flatout: the trial was not started:"  # what is said where its protection cannot be put on
+
 READY = "ready.json"  # written by a trial's child once its parts are known
 REFUSED = "refused.txt"  # what a trial was kept from changing, where no overlay holds it; each ends with a zero byte
 REFUSED_HOSTS = "refused-hosts.txt"  # what it was kept from reaching
@@ -81,10 +85,10 @@ def journal_name(pid: int | str) -> str:
     return f"journal-{pid}.jsonl"
 
 
-def read_job(environ: Any) -> dict[str, Any] | None:
-    """The job that the environment names, or None where there is none for this version."""
+def read_job(environ: Any, held: bool = False) -> dict[str, Any] | None:
+    """The job that the environment names, or None where there is none for this version. `held`: nothing turns it off."""
     path = environ.get(JOB_VARIABLE)
-    if not path or environ.get(SWITCH_VARIABLE, "").lower() == "off":
+    if not path or (environ.get(SWITCH_VARIABLE, "").lower() == "off" and not held):
         return None
     with open(path, encoding="utf-8") as file:
         job: dict[str, Any] = json.load(file)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from _flatout_agent.veto import Veto
-from flatout.launch.guard import Guard, can_be_guarded
+from flatout.launch.guard import Guard
 
 SPOIL = """
 import os, pathlib, shutil, subprocess, sys
@@ -115,13 +115,6 @@ def test_what_a_library_changed_past_the_watch_is_seen(home, tmp_path):
             assert guard.changed() == []
             spoil()
             assert [path.is_relative_to(home) for path in guard.changed()] == [True]
-
-
-def test_only_python_is_guarded():
-    assert can_be_guarded(["/usr/bin/python3", "train.py"])
-    assert can_be_guarded(["python", "-m", "package.train"])
-    assert not can_be_guarded(["/usr/bin/bash", "train.sh"])
-    assert not can_be_guarded(["/usr/bin/python3", "-I", "train.py"])
 
 
 def test_the_script_that_would_overwrite_is_named_and_stopped(tmp_path):

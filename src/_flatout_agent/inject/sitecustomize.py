@@ -1,7 +1,10 @@
 # The only file of flatout on the user's path. Python imports it at start-up because its folder is on PYTHONPATH.
 # It must parse on any Python, leave sys.path as it would have been, run the user's own sitecustomize, and never raise.
+# A trial that the agent must hold is the exception: it ends where the agent cannot begin.
 import os
 import sys
+
+GAVE_UP = 96  # as in wire.py, which may be what cannot be imported
 
 
 def _leave_the_path(here):
@@ -11,7 +14,9 @@ def _leave_the_path(here):
 
 def _start_agent(here):
     package = os.path.dirname(here)
-    if sys.version_info < (3, 9) or not os.environ.get("FLATOUT_JOB") or os.environ.get("FLATOUT", "").lower() == "off":
+    if sys.version_info < (3, 9) or not os.environ.get("FLATOUT_JOB"):
+        return
+    if os.environ.get("FLATOUT", "").lower() == "off" and not os.environ.get("FLATOUT_HELD"):
         return
     import importlib.util
 
@@ -38,7 +43,14 @@ _here = os.path.dirname(os.path.abspath(__file__))
 _leave_the_path(_here)
 try:
     _start_agent(_here)
-except Exception:  # a fault of ours never stops the user's script
-    if os.environ.get("FLATOUT_DEBUG"):
+except BaseException as error:  # a fault of ours never stops the user's script
+    if os.environ.get("FLATOUT_HELD"):
+        try:
+            os.write(
+                2, ("flatout: the trial was not started: %s: %s\n" % (type(error).__name__, error)).encode("ascii", "replace")
+            )
+        finally:
+            os._exit(GAVE_UP)
+    if os.environ.get("FLATOUT_DEBUG") or not isinstance(error, Exception):
         raise
 _chain()

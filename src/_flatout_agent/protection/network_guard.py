@@ -11,7 +11,7 @@ import threading
 from typing import Any, Callable, Mapping
 
 from _flatout_agent.protection import system_calls as system
-from _flatout_agent.wire import GAVE_UP, HOSTS, NO_NETWORK, REFUSED_HOSTS
+from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED_HOSTS
 
 OWN_NAMES = ("", "localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "broadcasthost")
 LISTENING = "0A"  # the state in /proc/net/tcp
@@ -132,5 +132,5 @@ def put_on(wanted: Mapping[str, Any]) -> None:
                 now.judging = False
 
         sys.addaudithook(heard)
-    except Exception:
-        os._exit(GAVE_UP)
+    except Exception as error:
+        system.give_up(error)

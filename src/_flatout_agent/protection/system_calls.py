@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
+
+from _flatout_agent.wire import GAVE_UP, NOT_STARTED
 
 open_file = io.open
 open = os.open
@@ -65,3 +67,11 @@ def path_behind(descriptor: int) -> str:
 
         return os.fsdecode(fcntl.fcntl(descriptor, 50, b"\0" * 1024).rstrip(b"\0"))  # F_GETPATH
     return str(readlink(f"/proc/self/fd/{descriptor}"))
+
+
+def give_up(error: BaseException) -> NoReturn:
+    """A trial that would not be held back must not run at all."""
+    try:
+        write(2, f"{NOT_STARTED} {type(error).__name__}: {error}\n".encode("ascii", "replace"))
+    finally:
+        os._exit(GAVE_UP)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from _flatout_agent.protection import system_calls as system
 from _flatout_agent.protection.network_guard import NetworkGuard
 from _flatout_agent.protection.shadow_files import ShadowFiles
-from _flatout_agent.wire import GAVE_UP, REFUSED, REFUSED_WORDS
+from _flatout_agent.wire import REFUSED, REFUSED_WORDS
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
 DESTROYERS = frozenset(
@@ -198,5 +198,5 @@ def put_on(wanted: Mapping[str, Any]) -> WriteGuard:
         file_arguments.put_on(files, guard)
         sys.addaudithook(guard.heard)
         return guard
-    except Exception:
-        os._exit(GAVE_UP)
+    except Exception as error:
+        system.give_up(error)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import _flatout_agent
-from _flatout_agent.wire import JOB_VARIABLE, SWITCH_VARIABLE
+from _flatout_agent.wire import HELD_VARIABLE, JOB_VARIABLE, SWITCH_VARIABLE
 
 INJECT = Path(_flatout_agent.__file__).parent / "inject"
 
@@ -21,3 +21,9 @@ def injected(environ: Mapping[str, str], job: Path) -> dict[str, str]:
     path = environ.get("PYTHONPATH")
     # No trailing separator: an empty entry would put the working folder on the path.
     return {**environ, "PYTHONPATH": f"{INJECT}{os.pathsep}{path}" if path else str(INJECT), JOB_VARIABLE: str(job)}
+
+
+def of_trial(environ: Mapping[str, str], job: Path, held: bool) -> dict[str, str]:
+    """The same for a trial, which is not there without its agent: no switch turns it off. `held`: the agent must hold it."""
+    told = {name: value for name, value in environ.items() if name not in (SWITCH_VARIABLE, HELD_VARIABLE)}
+    return {**injected(told, job), **({HELD_VARIABLE: "1"} if held else {})}

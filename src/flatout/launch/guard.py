@@ -16,7 +16,7 @@ from typing import Any
 
 from _flatout_agent import wire
 from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED, REFUSED_HOSTS, REFUSED_WORDS
-from flatout.launch import folder
+from flatout.launch import folder, guard_proof
 from flatout.launch.compiled import caches, user_cache
 from flatout.launch.last_watch import remove
 from flatout.launch.overlay import DOWNLOADS
@@ -38,8 +38,12 @@ class Guard:
     kind = "guard"
     starts_all = False  # other programs are not held
 
-    def __init__(self, folders: Iterable[Path], environ: Mapping[str, str], network: bool = False) -> None:
+    def __init__(
+        self, folders: Iterable[Path], environ: Mapping[str, str], network: bool = False, line: Sequence[str] = ()
+    ) -> None:
+        """`line`: the command whose interpreter is to prove that the guard is on in it."""
         self.ready = True
+        self._line = line
         self._caches: dict[str, str] = {}
         self.network = network
         self._user_environ = environ
@@ -66,6 +70,7 @@ class Guard:
         self._caches = caches(self._user_environ)
         self.environ = {"TMPDIR": temporary, "TEMP": temporary, "TMP": temporary, **self._caches}
         self._begin_anew()
+        self.ready = not self._line or self._is_on()
         self._before = {**dict(_files(self.folders)), **_dormant(Path(SHARED_MEMORY))}
         return self
 
@@ -90,6 +95,11 @@ class Guard:
             "starts_all": self.starts_all,
         }
         return {"write_guard": wanted}
+
+    def _is_on(self) -> bool:
+        """Nothing but the trial's own folder is free: what is planted lies beside it."""
+        job = {name: {**wanted, "free": []} if name == "write_guard" else wanted for name, wanted in self.job.items()}
+        return guard_proof.is_on(self._line, {**self._user_environ, **self.environ}, job, self.above[0])
 
     def share(self, folder: Path) -> None:
         self._shared.append(folder)
@@ -161,11 +171,6 @@ class Guard:
 
     def _told(self, name: str) -> list[str]:
         return told(self._own / name)
-
-
-def can_be_guarded(line: Sequence[str]) -> bool:
-    """Only Python can be: not a shell script, nor a launcher that is none, nor an interpreter that is told to be deaf."""
-    return os.path.basename(line[0]).startswith("python") and not any(word in ("-I", "-E") for word in line[1:3])
 
 
 def _short_scratch() -> Scratch:

@@ -38,20 +38,21 @@ class Landlock(Guard):
     """A `Protection`."""
 
     kind = "landlock"
+    guarded = False  # whether the guard is known to be on, too: it is not asked of a shell script
 
     def __enter__(self) -> Landlock:
         self._version = _version()
         self.ready = False
         if self._version >= LEAST_VERSION:
             super().__enter__()
-            self.ready = self._holds()
+            self.guarded, self.ready = self.ready, self._holds()
             self.starts_all = True
         return self
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """Codes of what is not held."""
-        found = ["landlock-attributes", "landlock-shared-memory"]
+        found = ["landlock-attributes", "landlock-shared-memory", *(() if self.guarded else ("landlock-alone",))]
         if self._version < TRUNCATES:
             found.append("landlock-truncate")
         if not self.network:

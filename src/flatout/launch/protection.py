@@ -14,7 +14,8 @@ from typing import Any, Protocol, Self
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Struct
-from flatout.launch.guard import Guard, can_be_guarded
+from flatout.launch.guard import Guard
+from flatout.launch.guard_proof import can_be_guarded
 from flatout.launch.landlock import Landlock
 from flatout.launch.overlay import Overlay
 
@@ -137,9 +138,9 @@ class Unprotected:
 # Tried in this order. None: not for this command, or not on this system.
 KINDS: dict[Kind, Callable[[Trying], Protection | None]] = {
     Kind.OVERLAY: lambda trying: Overlay(trying.line, trying.folders, trying.environ, trying.allow_network),
-    Kind.LANDLOCK: lambda trying: Landlock(trying.folders, trying.environ, trying.allow_network),
+    Kind.LANDLOCK: lambda trying: Landlock(trying.folders, trying.environ, trying.allow_network, trying.line),
     Kind.GUARD: lambda trying: (
-        Guard(trying.folders, trying.environ, trying.allow_network) if can_be_guarded(trying.line) else None
+        Guard(trying.folders, trying.environ, trying.allow_network, trying.line) if can_be_guarded(trying.line) else None
     ),
 }
 
@@ -158,7 +159,7 @@ def choose(trying: Trying) -> Iterator[Protection]:
                 return
     if wanted is not None:
         raise UsageError("tune.protection-not-had", variable=VARIABLE, kind=wanted.value)
-    raise UsageError("tune.no-sandbox", folders=", ".join(map(str, trying.folders)))
+    raise UsageError("tune.no-sandbox", program=trying.line[0], folders=", ".join(map(str, trying.folders)))
 
 
 def _wanted(environ: Mapping[str, str]) -> Kind | None:

@@ -53,7 +53,7 @@ class TrialChild:
         self._input = TrialInput()
         self.process = subprocess.Popen(
             tied(command),
-            env={**environment.injected(environ, path), **QUIET},
+            env={**environment.of_trial(environ, path, any(wanted.get(name) for name in wire.HOLDING)), **QUIET},
             stdin=self._input.descriptor,
             stdout=self._output,
             stderr=subprocess.STDOUT,

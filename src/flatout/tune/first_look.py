@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from _flatout_agent import wire
 from flatout.launch.protection import Protection
 from flatout.launch.trial import TrialChild
 
@@ -30,6 +31,8 @@ def reason(child: TrialChild, ended: str, ready: Mapping[str, Any], held: Protec
     if code != 0 and (limit := held.limit_met(child.said())) is not None:
         return NothingToTry(*limit)
     words = last_words(child.said())
+    if wire.NOT_STARTED in words:
+        return NothingToTry("not-started", {"said": words})
     if code < 0:
         return NothingToTry("killed", {"signal": _name(-code), "said": words})
     if code > 0 and child.ran_out_of_memory():

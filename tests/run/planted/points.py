@@ -139,7 +139,7 @@ phase_totals:PhaseTotals._share_out
 
 rounds:Rounds.__init__ rounds:Rounds.count rounds:Rounds._take_turn
 
-start:begin start:install start:totals_of start:describe start:version_of
+start:begin start:hold start:install start:totals_of start:describe start:version_of
 start:is_loader_worker start:is_multiprocessing_child
 start:Agent.__init__ start:Agent.torch_imported start:Agent._put_on start:Agent._put_on@guarded
 start:Agent._drive start:Agent._look_deep start:Agent._write_line start:Agent._write_deep
