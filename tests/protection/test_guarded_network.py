@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of other system
 
 SENDS = """
 import asyncio, os, smtplib, socket, subprocess, sys, urllib.request
-port = int(sys.argv[1])
+port, udp = int(sys.argv[1]), int(sys.argv[2])
 
 def attempt(name, call):
     try:
@@ -32,7 +32,16 @@ def plain():
 
 def datagram():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
-        opened.sendto(b"datagram", ("127.0.0.1", port))
+        opened.sendto(b"datagram", ("127.0.0.1", udp))
+
+def connected():
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as opened:
+        opened.connect(("::1", udp))
+        opened.send(b"connected")
+
+def message():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.sendmsg([b"message"], [], 0, ("127.0.0.1", udp))
 
 def program():
     code = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5).sendall(b'program')"
@@ -40,7 +49,11 @@ def program():
 
 attempt("plain", plain)
 attempt("by name", lambda: socket.create_connection(("localhost", port), 5).sendall(b"name"))
-attempt("datagram", datagram)
+for send in (datagram, connected, message):
+    attempt(send.__name__, send)
+attempt("look back", lambda: socket.gethostbyaddr("192.0.2.2"))
+attempt("look back for a name", lambda: socket.getnameinfo(("192.0.2.3", 80), 0))
+attempt("the machine's host", lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).connect((2, 9)))
 attempt("upload", lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/upload", data=b"upload", timeout=1))
 attempt("mail", lambda: smtplib.SMTP("127.0.0.1", port, timeout=1))
 attempt("asyncio", lambda: asyncio.run(asyncio.open_connection("127.0.0.1", port)))
@@ -52,6 +65,11 @@ if "program" in sys.argv:
 server = socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"])))
 with socket.create_connection(server.getsockname(), 5) as opened:
     opened.sendall(b"own")
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+    here.bind(("127.0.0.1", 0))
+    there.sendto(b"!", here.getsockname())
+    assert here.recv(3) == b"!"
+socket.getfqdn()
 print("own", server.accept()[0].recv(3))
 """
 
@@ -63,8 +81,10 @@ class Listener:
         self.got = []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
-        self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._datagrams.bind(("127.0.0.1", self.port))
+        self._datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        self._datagrams.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self._datagrams.bind(("::", 0))  # as statsd and syslog listen: no TCP on that port
+        self.udp = self._datagrams.getsockname()[1]
         for work in (self._accept, self._receive):
             threading.Thread(target=work, daemon=True).start()
 
@@ -106,7 +126,7 @@ def sent(listener, tmp_path, kind, *more, allowed=False):
     with socket.create_server(("127.0.0.1", 0)) as free:
         environ["MASTER_PORT"] = str(free.getsockname()[1])
     environ.update({"TRY_NETWORK": "1"} if allowed else {})
-    line = [sys.executable, str(HERE / "trial_under.py"), kind, "sends.py", str(listener.port), *more]
+    line = [sys.executable, str(HERE / "trial_under.py"), kind, "sends.py", str(listener.port), str(listener.udp), *more]
     ended = subprocess.run(line, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     if "this system does not give it" in ended.stderr:
         pytest.skip(f"no {kind} here")
@@ -126,12 +146,13 @@ def test_nothing_is_sent(listener, tmp_path, kind):
     assert "192.0.2.1:80" in told["reached_for"]
     assert "huggingface.co" in told["reached_for"]
     assert f"127.0.0.1:{listener.port}" in told["reached_for"]
+    assert {f"127.0.0.1:{listener.udp}", f"::1:{listener.udp}", "192.0.2.2", "192.0.2.3"} <= set(told["reached_for"])
 
 
 @pytest.mark.parametrize("kind", ["landlock", "guard"])
 def test_with_leave_the_addresses_are_told(listener, tmp_path, kind):
     told = sent(listener, tmp_path, kind, allowed=True)
-    assert b"plain" in listener.got
+    assert {b"plain", b"datagram", b"connected", b"message"} <= set(listener.got)
     assert f"127.0.0.1:{listener.port}" in told["hosts"]
     assert "192.0.2.1:80" in told["hosts"]
     assert "landlock-datagrams" not in told["gaps"]

@@ -11,10 +11,12 @@ import threading
 from typing import Any, Callable, Mapping
 
 from _flatout_agent.protection import system_calls as system
+from _flatout_agent.protection.own_ports import OwnPorts
 from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED_HOSTS
 
 OWN_NAMES = ("", "localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "broadcasthost")
-LISTENING = "0A"  # the state in /proc/net/tcp
+# The kernel itself answers there. All other families, such as those of virtual machines, lead to somebody else.
+OF_THE_KERNEL = [getattr(socket, name) for name in ("AF_NETLINK", "AF_ALG") if hasattr(socket, name)]
 
 
 class NetworkGuard:
@@ -25,25 +27,33 @@ class NetworkGuard:
         self._is_free = is_free
         self._folder = folder
         self._told: set[str] = set()
-        self._foreign_ports = set() if allowed else self._ports_before(os.path.join(folder, "ports"))
+        self._ports = None if allowed else OwnPorts(folder)
         self.events: dict[str, Callable[..., None]] = {
             "socket.connect": self._connect,
             "socket.sendto": self._connect,
             "socket.sendmsg": self._connect,
             "socket.getaddrinfo": self._look_up,
             "socket.gethostbyname": self._look_up,
+            "socket.gethostbyaddr": self._look_back,
+            "socket.getnameinfo": self._look_back,
         }
 
     def _connect(self, opened: Any, address: Any) -> None:
         if opened.family == getattr(socket, "AF_UNIX", None):
             self._connect_here(address)
-        elif opened.family in (socket.AF_INET, socket.AF_INET6) and isinstance(address, tuple):
-            host, port = str(address[0]), int(address[1])
-            if self._allowed:
-                self._tell(HOSTS, f"{host}:{port}")
-            elif not _is_own(host) or port in self._foreign_ports:
-                self._tell(REFUSED_HOSTS, f"{host}:{port}")
-                raise OSError(errno.ENETUNREACH, NO_NETWORK, f"{host}:{port}")
+        elif opened.family in (socket.AF_INET, socket.AF_INET6):
+            if isinstance(address, tuple):  # what is none fails by itself
+                host, port = str(address[0]), int(address[1])
+                self._reach(f"{host}:{port}", self._ports is not None and _is_own(host) and self._ports.has(opened.type, port))
+        elif opened.family not in OF_THE_KERNEL:
+            self._reach(f"{opened.family!r}: {address}", False)
+
+    def _reach(self, where: str, own: bool) -> None:
+        if self._allowed:
+            self._tell(HOSTS, where)
+        elif not own:
+            self._tell(REFUSED_HOSTS, where)
+            raise OSError(errno.ENETUNREACH, NO_NETWORK, where)
 
     def _connect_here(self, address: Any) -> None:
         """Sockets of other programs: of containers, of the desktop, of agents that hold keys. Without a path: of this trial."""
@@ -57,40 +67,25 @@ class NetworkGuard:
         name = os.fsdecode(bytes(host) if isinstance(host, bytearray) else host) if host else ""
         if _is_number(name) or name.lower() in OWN_NAMES or name == socket.gethostname():
             return
+        self._look_up_elsewhere(name)
+
+    def _look_up_elsewhere(self, name: str) -> None:
         if self._allowed:
             self._tell(HOSTS, name)
             return
         self._tell(REFUSED_HOSTS, name)
         raise socket.gaierror(socket.EAI_AGAIN, f"{NO_NETWORK}: {name}")
 
+    def _look_back(self, address: Any) -> None:
+        """The name of a number is asked of a server, too."""
+        host = str(address[0]) if isinstance(address, tuple) and address else address
+        if not (isinstance(host, str) and _is_own(host)):
+            self._look_up_elsewhere(str(host))
+
     def _tell(self, name: str, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
             system.append(os.path.join(self._folder, name), os.fsencode(what) + b"\0")
-
-    def _ports_before(self, path: str) -> set[int]:
-        """Those that were listened on when the first process of the trial began."""
-        try:
-            descriptor = system.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            with system.open_file(path, encoding="ascii") as file:
-                return {int(port) for port in file.read().split()}
-        ports = set(_listened_on())
-        system.write(descriptor, " ".join(map(str, sorted(ports))).encode("ascii"))
-        system.close(descriptor)
-        return ports
-
-
-def _listened_on() -> list[int]:
-    ports = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with system.open_file(table, encoding="ascii") as file:
-                rows = [line.split() for line in file][1:]
-        except OSError:
-            continue
-        ports += [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENING]
-    return ports
 
 
 def _is_number(host: str) -> bool:
