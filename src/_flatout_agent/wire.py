@@ -67,7 +67,8 @@ READY = "ready.json"  # written by a trial's child once its parts are known
 REFUSED = "refused.txt"  # what a trial was kept from changing, where no overlay holds it; each ends with a zero byte
 REFUSED_HOSTS = "refused-hosts.txt"  # what it was kept from reaching
 REFUSED_WORDS = "flatout: a trial must not change this"  # what such an error says …
-NO_NETWORK = "flatout: a trial has no network"  # … and this one
+NO_NETWORK = "flatout: a trial has no network"  # … and this one …
+NO_SOCKETS = "flatout: a trial reaches no other programs"  # … and this one, whether it has a network or not
 FILES_LOG = "log"  # what the processes of a trial tell each other of its files; each line ends with a zero byte …
 FILE_MADE, FILE_GONE = "+", "-"  # … and begins with one of these
 HOSTS = "hosts.txt"  # what it reached, where it may
@@ -98,8 +99,8 @@ def read_job(environ: Any, held: bool = False) -> dict[str, Any] | None:
 def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, **more: Any) -> dict[str, Any]:
     """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check` and `profile_made_for` (what a profile's
     batches were like), `write_guard` (`folder`, `free`: folders to write to, `network`: allowed, `starts_all`: other programs
-    are held by the system itself), `network_guard` (`folder`, `network`: that alone), `segments` for trials
-    (`endless`: epochs do not end), `parity`, `auto`,
+    are held by the system itself), `network_guard` (`folder`, `network`: that alone; `apart`: in a network of its
+    own), `segments` for trials (`endless`: epochs do not end), `parity`, `auto`,
     `plain` (what a step and a turn of the plain script took when the profile was made),
     `until` (`cut_s`, `stop_s`) for a run that is measured and need not come to its end.
     """

@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping
 
 from _flatout_agent.protection import system_calls as system
 from _flatout_agent.protection.own_ports import OwnPorts
-from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED_HOSTS
+from _flatout_agent.wire import HOSTS, NO_NETWORK, NO_SOCKETS, REFUSED_HOSTS
 
 OWN_NAMES = ("", "localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback", "broadcasthost")
 # The kernel itself answers there. All other families, such as those of virtual machines, lead to somebody else.
@@ -22,13 +22,17 @@ OF_THE_KERNEL = [getattr(socket, name) for name in ("AF_NETLINK", "AF_ALG") if h
 class NetworkGuard:
     """Ports of this machine that somebody else listened on before the trial are foreign, too."""
 
-    def __init__(self, folder: str, allowed: bool, is_free: Callable[[str], bool]) -> None:
+    def __init__(self, folder: str, allowed: bool, is_free: Callable[[str], bool], apart: bool = False) -> None:
+        """`is_free`: of the path of a socket. `apart`: no other program is in the trial's network."""
         self._allowed = allowed
+        self._apart = apart
+        self._names: set[str] = set()  # without a path, of the trial's own sockets
         self._is_free = is_free
         self._folder = folder
         self._told: set[str] = set()
         self._ports = None if allowed else OwnPorts(folder)
         self.events: dict[str, Callable[..., None]] = {
+            "socket.bind": self.bound,
             "socket.connect": self._connect,
             "socket.sendto": self._connect,
             "socket.sendmsg": self._connect,
@@ -56,12 +60,26 @@ class NetworkGuard:
             raise OSError(errno.ENETUNREACH, NO_NETWORK, where)
 
     def _connect_here(self, address: Any) -> None:
-        """Sockets of other programs: of containers, of the desktop, of agents that hold keys. Without a path: of this trial."""
+        """Sockets of other programs: of containers, of the desktop, of agents that hold keys. They act outside of the trial."""
         name = os.fsdecode(address) if isinstance(address, (str, bytes)) else ""
-        if self._allowed or name[:1] in ("", "\0") or self._is_free(os.path.realpath(name)):
+        if not name or (self._is_ours(name) if name[0] == "\0" else self._is_free(os.path.realpath(name))):
             return
+        name = name.replace("\0", "@")
         self._tell(REFUSED_HOSTS, name)
-        raise ConnectionRefusedError(errno.ECONNREFUSED, NO_NETWORK, name)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, NO_SOCKETS, name)
+
+    def bound(self, opened: Any, address: Any) -> None:
+        """A name without a path is known to all processes: it is the trial's where one of its own took it."""
+        name = os.fsdecode(address) if opened.family == getattr(socket, "AF_UNIX", None) else ""
+        if name[:1] == "\0" and not self._apart:
+            system.append(os.path.join(self._folder, "names"), os.fsencode(name).hex().encode("ascii") + b" ")
+
+    def _is_ours(self, name: str) -> bool:
+        path = os.path.join(self._folder, "names")
+        if not self._apart and name not in self._names and system.exists(path):
+            with system.open_file(path, encoding="ascii") as file:
+                self._names.update(os.fsdecode(bytes.fromhex(word)) for word in file.read().split())
+        return self._apart or name in self._names
 
     def _look_up(self, host: Any, *_: Any) -> None:
         name = os.fsdecode(bytes(host) if isinstance(host, bytearray) else host) if host else ""
@@ -113,7 +131,7 @@ def _own_addresses() -> set[str]:
 def put_on(wanted: Mapping[str, Any]) -> None:
     """Where files are held otherwise; `wanted` is the job's `network_guard`. A trial that is not held must not run at all."""
     try:
-        guard = NetworkGuard(wanted["folder"], bool(wanted["network"]), lambda path: True)
+        guard = NetworkGuard(wanted["folder"], bool(wanted["network"]), lambda path: True, bool(wanted.get("apart")))
         now = threading.local()
 
         def heard(event: str, args: Any) -> None:

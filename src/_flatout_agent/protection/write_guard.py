@@ -35,6 +35,7 @@ class WriteGuard:
     def __init__(self, files: ShadowFiles, network: NetworkGuard, told: str, starts_all: bool) -> None:
         """`told`: the file for what was refused. `starts_all`: other programs are held by the system itself."""
         self._files = files
+        self._network = network
         self._told = told
         self._starts_all = starts_all
         self._now = threading.local()
@@ -54,9 +55,9 @@ class WriteGuard:
             "os.link": self._doubled,
             "os.symlink": self._linked,
             "os.chdir": self._moved,
-            "socket.bind": self._bound,
             "sqlite3.connect": self._database,
             **network.events,
+            "socket.bind": self._bound,
             "os.system": self._system,
             "subprocess.Popen": self._started,
             "os.posix_spawn": self._started,
@@ -148,6 +149,7 @@ class WriteGuard:
         named = opened.family == getattr(socket, "AF_UNIX", None) and isinstance(address, (str, bytes)) and len(address)
         if named and address[:1] not in ("\0", b"\0"):
             self._keep(self._files.real_path_of(address))
+        self._network.bound(opened, address)
 
     def _system(self, command: Any) -> None:
         self._destroys(os.fsdecode(command), in_shell=True)

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from _flatout_agent import wire
-from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED, REFUSED_HOSTS, REFUSED_WORDS
+from _flatout_agent.wire import HOSTS, REFUSED, REFUSED_HOSTS, REFUSED_WORDS
 from flatout.launch import folder, guard_proof
 from flatout.launch.compiled import caches, user_cache
 from flatout.launch.last_watch import remove
 from flatout.launch.overlay import DOWNLOADS
 from flatout.launch.scratch import LONGEST_TEMPORARY, SHARED_MEMORY, Scratch
-from flatout.launch.told import told
+from flatout.launch.told import network_limit, told
 
 UNWATCHED = (folder.HOME, "__pycache__", ".git")
 DORMANT_S = 600.0
@@ -61,7 +61,13 @@ class Guard:
     def gaps(self) -> tuple[str, ...]:
         """Codes of what is not held."""
         network = () if self.network else ("guard-network",)
-        return ("guard-libraries", "guard-programs", *network, *(("guard-new-files",) if sys.platform == "win32" else ()))
+        return (
+            "guard-libraries",
+            "guard-programs",
+            "sockets",
+            *network,
+            *(("guard-new-files",) if sys.platform == "win32" else ()),
+        )
 
     def __enter__(self) -> Guard:
         self._scratch = _short_scratch()
@@ -125,12 +131,10 @@ class Guard:
 
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
         """What ended a trial, if not the script's own fault. It may go on after a refusal, and fail by itself."""
-        files, hosts = self._told(REFUSED), self._told(REFUSED_HOSTS)
+        files = self._told(REFUSED)
         if files and REFUSED_WORDS in said:
             return "refused", {"path": files[-1]}
-        if hosts and NO_NETWORK in said:
-            return "no-network", {"host": hosts[-1]}
-        return None
+        return network_limit(self._told(REFUSED_HOSTS), said)
 
     def overfull(self) -> Path | None:
         """What is opened for writing is copied first."""

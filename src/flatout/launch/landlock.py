@@ -52,7 +52,7 @@ class Landlock(Guard):
     @property
     def gaps(self) -> tuple[str, ...]:
         """Codes of what is not held."""
-        found = ["landlock-attributes", "landlock-shared-memory", *(() if self.guarded else ("landlock-alone",))]
+        found = ["landlock-attributes", "landlock-shared-memory", "sockets", *(() if self.guarded else ("landlock-alone",))]
         if self._version < TRUNCATES:
             found.append("landlock-truncate")
         if not self.network:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from _flatout_agent.wire import HOSTS, NO_NETWORK, REFUSED_HOSTS
+from _flatout_agent.wire import HOSTS, REFUSED_HOSTS
 from flatout.base.records import Missing, Struct
 from flatout.launch import overlay_limits
 from flatout.launch.compiled import caches, user_cache
@@ -25,12 +25,13 @@ from flatout.launch.inside.kernel import PIVOT_ROOT, mounts
 from flatout.launch.inside.view import NOT_COVERED
 from flatout.launch.last_watch import remove
 from flatout.launch.scratch import Scratch, scratch_places
-from flatout.launch.told import told
+from flatout.launch.told import network_limit, told
 from flatout.machine import host
 
 SOURCE = Path(__file__).resolve().parents[2]
 START = "import sys; sys.path.insert(0, sys.argv[1]); from flatout.launch.inside.start import main; main(sys.argv[2:])"
 
+NETWORK_NAMESPACE = "net"
 NETWORK = "network"  # the folder in which the agent tells what was wanted of it
 
 PROBE_S = 20.0
@@ -49,7 +50,7 @@ DOWNLOADS = ("HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE", "TRANSFORMERS_CACHE
 
 # Names of processes, of the network, of shared memory: those that cannot be had are left out, and are gaps.
 LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("pid",), ("net",), ("pid", "net"), ("pid", "net", "ipc"))
-GAPS = {"pid": "processes", "net": "network"}
+GAPS = {"pid": "processes", NETWORK_NAMESPACE: "network"}
 
 NEVER_WALKED = frozenset(
     [*NOT_COVERED, "/usr", "/lib", "/lib64", "/bin", "/sbin", "/boot", "/etc", "/snap", "/lost+found", "/var/lib"]
@@ -112,6 +113,8 @@ class Overlay:
     @property
     def gaps(self) -> tuple[str, ...]:
         missing = [code for name, code in GAPS.items() if name not in self._namespaces]
+        if NETWORK_NAMESPACE not in self._namespaces:
+            missing.append("abstract-sockets")
         if self._allow_network and "network" in missing:
             missing.remove("network")
         return (*missing, "shared-memory") if self._mps else tuple(missing)
@@ -125,7 +128,8 @@ class Overlay:
         if self._scratch is not None:
             self.environ = caches(self._user_environ)
             network = str(self._scratch.path / NETWORK)
-            self.job = {"network_guard": {"folder": network, "network": self._allow_network}}
+            apart = NETWORK_NAMESPACE in self._namespaces
+            self.job = {"network_guard": {"folder": network, "network": self._allow_network, "apart": apart}}
             self._shared.append(network)
             self._shared += [folder for folder in self.environ.values() if folder not in self._shared]
         return self
@@ -143,10 +147,7 @@ class Overlay:
         return None
 
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
-        hosts = self._told(REFUSED_HOSTS)
-        if hosts and NO_NETWORK in said:
-            return "no-network", {"host": hosts[-1]}
-        return overlay_limits.met(said)
+        return network_limit(self._told(REFUSED_HOSTS), said) or overlay_limits.met(said)
 
     def addresses(self) -> list[str]:
         return list(dict.fromkeys([*self._addresses, *self._told(HOSTS)]))
