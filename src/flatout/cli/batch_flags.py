@@ -80,17 +80,14 @@ def _one_of(kind: type[Kind], name: str, error: str) -> Kind:
 def look_for_arguments(
     wish: Wanted, line: Sequence[str], protection: Protection, environ: Mapping[str, str], keys: Keys | None = None
 ) -> None:
-    """Before the first child: a script that takes `--help` for a reason to train writes into the overlay, and is ended."""
-    from flatout.launch import own_argument
+    """Before the first child: a script that takes `--help` for a reason to train is held, and ended."""
+    from flatout.launch import asked_help, own_argument
     from flatout.launch.own_argument import BATCH, RATE, Searched
-    from flatout.launch.protection import Kind
     from flatout.tune.batch_line import RateRule
 
-    def help_text() -> str:
-        return own_argument.help_text(protection.wrap(line), environ)
+    def ask_help() -> str:
+        return asked_help.printed(line, environ, protection)
 
-    # The agent, and the guard with it, is off while a script prints its help: then it is not even asked.
-    ask_help = help_text if protection.kind != Kind.GUARD else None
     words = list(line[1:])
     if keys is not None and _in_configuration(wish, words, keys):
         return

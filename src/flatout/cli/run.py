@@ -23,6 +23,7 @@ from flatout.launch.run import Finished, Wanted, run_observed, run_plain
 from flatout.launch.settings import check_flags, settle
 
 if TYPE_CHECKING:
+    from flatout.launch.protection import Protection
     from flatout.measure.auto import AutoTuning
     from flatout.measure.model import Summary
     from flatout.tune.auto import AutoTuner
@@ -69,7 +70,7 @@ def command(
         sys.exit(child.end_like(run_plain(line, environ)))
     settings = settle(asked, script, path, os.environ, gpu_id)
     environ = {**environ, **compiled.caches_for(settings.values, environ)}
-    line = own_batch.put_on(line, settings, asked, environ)
+    line = own_batch.put_on(line, settings, asked, environ, lambda held: _say_how_held(held, words))
     if bisect and not settings.for_the_agent:
         raise UsageError("error.bisect-without-knobs")
     for sentence in knob_sentences(settings, words):
@@ -103,6 +104,14 @@ def _given(observing: Mapping[str, bool]) -> list[str]:
 def _say(sentence: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # the terminal may be gone
         print(f"flatout: {sentence}", file=sys.stderr)
+
+
+def _say_how_held(held: Protection, words: Words) -> None:
+    """Before a script is started for its help alone."""
+    from flatout.cli import protected
+
+    for sentence in (words("run.asks-help"), *protected.sentences(held, words, allow_network=False)):
+        _say(sentence)
 
 
 def _bisect(finished: Finished, wanted: Wanted, environ: Mapping[str, str], words: Words) -> None:

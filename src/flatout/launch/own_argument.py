@@ -101,7 +101,7 @@ def value_in(command: Sequence[str], names: Sequence[str]) -> str | None:
 
 def help_text(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """What the script prints for `--help`, within a time limit: one that takes no such option would begin to train."""
-    told = world.run([*command, "--help"], HELP_LIMIT_S, {**environ, "COLUMNS": "160", "FLATOUT": "off"})
+    told = world.run([*command, "--help"], HELP_LIMIT_S, {**environ, "COLUMNS": "160"})
     return told.stdout if told.code == 0 else ""
 
 

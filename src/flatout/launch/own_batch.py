@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
-from flatout.launch import own_argument, protection, target
+from flatout.launch import asked_help, own_argument, protection, target
 from flatout.launch.own_argument import BATCH, RATE, Argument, Searched
-from flatout.launch.protection import Kind, Trying
+from flatout.launch.protection import Kind, Protection, Trying
 from flatout.launch.settings import FLAG, PROFILE, Asked, Settings
 from flatout.launch.written import folders_of
 
 FLAG_NAME = "--batch-size"
 
 
-def put_on(line: Sequence[str], settings: Settings, asked: Asked, environ: Mapping[str, str]) -> list[str]:
-    """The command to start; `settings` are told what was put on it."""
+Before = Callable[[Protection], None]
+
+
+def put_on(
+    line: Sequence[str], settings: Settings, asked: Asked, environ: Mapping[str, str], before: Before = lambda held: None
+) -> list[str]:
+    """The command to start; `settings` are told what was put on it. `before` the script is asked for its help, if it is."""
     wanted = settings.values.get("batch_size")
     if wanted is None:
         return list(line)
     if settings.sources.get("batch_size") == FLAG:
-        return _by_flag(line, settings, wanted, asked, environ)
+        return _by_flag(line, settings, wanted, asked, lambda: _help_text(line, environ, before))
     return _by_profile(line, settings)
 
 
-def _by_flag(line: Sequence[str], settings: Settings, wanted: str, asked: Asked, environ: Mapping[str, str]) -> list[str]:
+def _by_flag(line: Sequence[str], settings: Settings, wanted: str, asked: Asked, ask_help: Callable[[], str]) -> list[str]:
     # Without its source nobody knows whether the script takes `--help` for what it means.
-    ask_help = (lambda: _help_text(line, environ)) if target.script_file(line[1:]) is not None else None
-    found = own_argument.find(Searched(words=list(line[1:]), names=BATCH, ask_help=ask_help))
+    may_ask = target.script_file(line[1:]) is not None
+    found = own_argument.find(Searched(words=list(line[1:]), names=BATCH, ask_help=ask_help if may_ask else None))
     if isinstance(found, Missing) and settings.profile is not None and settings.profile.arguments:
         found = _argument(line, next(iter(settings.profile.arguments)))
     if isinstance(found, Missing):
@@ -41,13 +46,18 @@ def _by_flag(line: Sequence[str], settings: Settings, wanted: str, asked: Asked,
     return own_argument.put(line, found, wanted)
 
 
-def _help_text(line: Sequence[str], environ: Mapping[str, str]) -> str:
-    """A script that takes no `--help` begins to train: only where it can overwrite nothing."""
+def _help_text(line: Sequence[str], environ: Mapping[str, str], before: Before) -> str:
+    """Not where other programs and libraries could overwrite something: nobody has asked for trials."""
     trying = Trying(line=list(line), folders=folders_of(line[1:], Path.cwd()), environ=dict(environ))
-    with contextlib.suppress(UsageError), protection.choose(trying) as held:
-        if held.kind in (Kind.OVERLAY, Kind.LANDLOCK):
-            return own_argument.help_text(held.wrap(line), {**environ, **held.environ})
-    return ""
+    with contextlib.ExitStack() as stack:
+        try:
+            held = stack.enter_context(protection.choose(trying))
+        except UsageError:
+            return ""
+        if held.kind not in (Kind.OVERLAY, Kind.LANDLOCK):
+            return ""
+        before(held)
+        return asked_help.printed(line, environ, held)
 
 
 def _by_profile(line: Sequence[str], settings: Settings) -> list[str]:
