@@ -21,14 +21,18 @@ FAILED = 97  # exit status: the command was not started
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # on every architecture
 VERSION_ONLY = 1
 RULE_PATH, RULE_PORT = 1, 2
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 
 WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_REG, TRUNCATE = 1 << 1, 1 << 4, 1 << 5, 1 << 8, 1 << 14
+MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11  # device files: a disk behind one could be written to
 CHANGES = sum(1 << bit for bit in range(4, 13)) | WRITE_FILE  # write, remove, and make of every kind
 REFER = 1 << 13  # to another folder
 ON_FILES = WRITE_FILE | TRUNCATE
 CONNECT_TCP = 1 << 1
 SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1, 2
+
+DROPPED = (2, 16, 17, 19, 21, 22, 25, 27, 39)  # of root's rights, as under an overlay (`inside/start.py`)
+RAW_NETWORK = (12, 13)  # NET_ADMIN, NET_RAW: packets past what Landlock knows of
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -52,11 +56,14 @@ def hold(plan: dict[str, Any]) -> None:
     attributes = struct.pack("QQQ", files, connections, scopes)[:size]
     rules = _checked(libc.syscall(CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)), "ruleset")
     for path in plan["writable"]:
-        _allow(rules, path, files)
+        _allow(rules, path, files & ~(MAKE_CHAR | MAKE_BLOCK))
     # Workers and semaphores make files here, and write to what others of them made.
     _allow(rules, plan["shared_memory"], files & (WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE))
     for port in plan["ports"] if connections else ():
         _rule(rules, RULE_PORT, struct.pack("QQ", CONNECT_TCP, port))
+    if os.geteuid() == 0:
+        for number in (*DROPPED, *(() if plan["network"] else RAW_NETWORK)):
+            libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)  # counts from the command's start on
     _checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "privileges")
     _checked(libc.syscall(RESTRICT_SELF, rules, ctypes.c_uint32(0)), "restriction")
     os.close(rules)

@@ -50,7 +50,7 @@ DOWNLOADS = ("HF_HOME", "HF_DATASETS_CACHE", "HF_HUB_CACHE", "TRANSFORMERS_CACHE
 
 # Names of processes, of the network, of shared memory: those that cannot be had are left out, and are gaps.
 LEFT_OUT: tuple[tuple[str, ...], ...] = ((), ("pid",), ("net",), ("pid", "net"), ("pid", "net", "ipc"))
-GAPS = {"pid": "processes", NETWORK_NAMESPACE: "network"}
+GAPS = {"pid": "processes", "ipc": "messages", NETWORK_NAMESPACE: "network"}
 
 NEVER_WALKED = frozenset(
     [*NOT_COVERED, "/usr", "/lib", "/lib64", "/bin", "/sbin", "/boot", "/etc", "/snap", "/lost+found", "/var/lib"]
