@@ -63,3 +63,5 @@ def test_ordinary_scripts_reach_their_steps(top, kind, tmp_path):
     # Another program, which the guard alone does not hold: `guard-programs`.
     assert sorted(changed) == (by_shell if kind == "guard" else [])
     assert told["changed"] == []
+    by_shell = str(project / "mkdir_by_the_shell" / "by-shell")  # the other places are not compared: that is said
+    assert told["made"] == ([by_shell] if kind == "guard" else [])

@@ -39,6 +39,7 @@ def main(kind, *words):
             "kind": held.kind,
             "gaps": held.gaps,
             "changed": [str(path) for path in held.changed()],
+            "made": [str(path) for path in held.made()],
             "refused": held.refused(),
             "reached_for": words_in(held, REFUSED_HOSTS),
             "hosts": words_in(held, HOSTS),

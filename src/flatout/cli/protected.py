@@ -13,6 +13,8 @@ from flatout.launch import protection
 from flatout.launch.protection import Kind, Protection, Trying, Unprotected
 from flatout.launch.written import folders_of
 
+MOST_NAMED = 20
+
 
 def protection_for(line: Sequence[str], asked: Mapping[str, Any]) -> AbstractContextManager[Protection]:
     if asked["no_sandbox"]:
@@ -26,7 +28,21 @@ def sentences(held: Protection, words: Words, allow_network: bool) -> list[str]:
     if held.kind == Kind.NONE:
         return []
     network = words("tune-held.network" if allow_network else "tune-held.no-network")
-    return [words(f"tune-held.{held.kind}"), network, *(words(f"tune-gap.{code}") for code in held.gaps)]
+    gaps = [words(f"tune-gap.{code}") for code in held.gaps]
+    return [words(f"tune-held.{held.kind}"), network, *gaps, *_compared(held, words)]
+
+
+def _compared(held: Protection, words: Words) -> list[str]:
+    if held.watch is None:
+        return []
+    told = [words("tune-held.compared", folders=", ".join(held.watch.tops))]
+    return [*told, words("tune-held.left-out", folder=held.watch.left_out)] if held.watch.left_out else told
+
+
+def new_files(made: Sequence[Path], words: Words) -> list[str]:
+    """What appeared past the guard. It ends with exit status 1, whatever the search found."""
+    more = [words("tune-watched.more", count=len(made) - MOST_NAMED)] if len(made) > MOST_NAMED else []
+    return [words("tune-watched.made", paths=", ".join([*map(str, made[:MOST_NAMED]), *more]))] if made else []
 
 
 def afterwards(held: Protection, words: Words) -> list[str]:

@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,9 @@ from flatout.launch.last_watch import remove
 from flatout.launch.overlay import DOWNLOADS
 from flatout.launch.scratch import LONGEST_TEMPORARY, SHARED_MEMORY, Scratch
 from flatout.launch.told import network_limit, told
+from flatout.launch.watch import State, Watch
 
-UNWATCHED = (folder.HOME, "__pycache__", ".git")
-DORMANT_S = 600.0
-MOST_FILES = 50_000  # beyond, looking would take longer than trying
 RESERVE = 1 << 30  # bytes that stay free on the disk; half of what is free where that is less
-
-# Of a file: size, inode, rights, owner, group, time of the last change of its content, and of anything about it.
-State = tuple[int, ...]
 
 
 class Guard:
@@ -54,7 +48,7 @@ class Guard:
         self.shared_place: str | None = None
         self._addresses: list[str] = []  # that trials before the last one opened
         self._shared: list[Path] = []
-        self._before: dict[str, State | None] = {}
+        self.watch: Watch | None = None
         self._scratch: Scratch | None = None
 
     @property
@@ -77,7 +71,8 @@ class Guard:
         self.environ = {"TMPDIR": temporary, "TEMP": temporary, "TMP": temporary, **self._caches}
         self._begin_anew()
         self.ready = not self._line or self._is_on()
-        self._before = {**dict(_files(self.folders)), **_dormant(Path(SHARED_MEMORY))}
+        alone = [*map(str, self.free), str(folder.records_of(Path.cwd(), self._user_environ))]
+        self.watch = Watch(self.folders, alone, Path(SHARED_MEMORY))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,6 +104,8 @@ class Guard:
 
     def share(self, folder: Path) -> None:
         self._shared.append(folder)
+        if self.watch is not None:
+            self.watch.leave(folder)
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command, with what an earlier one wrote gone."""
@@ -118,7 +115,14 @@ class Guard:
 
     def changed(self) -> list[Path]:
         """Past the guard, or Landlock: by a library in C, or by another program."""
-        return [Path(path) for path, state in self._before.items() if _state(path) != state]
+        return self.watch.changed(self._is_past) if self.watch is not None else []
+
+    def made(self) -> list[Path]:
+        return self.watch.made() if self.watch is not None and sys.platform != "win32" else []
+
+    def _is_past(self, path: str, before: State, now: State | None) -> bool:
+        """Whether a trial can have done it: other programs and libraries in C do what they like here."""
+        return True
 
     def addresses(self) -> list[str]:
         """What trials reached by Python's sockets, where they may."""
@@ -181,30 +185,3 @@ def _short_scratch() -> Scratch:
     """The names of sockets in the trial's temporary folder may have 108 characters."""
     usual = tempfile.gettempdir()
     return Scratch("/tmp" if len(usual) > LONGEST_TEMPORARY // 2 and os.access("/tmp", os.W_OK) else None)
-
-
-def _files(folders: Iterable[Path]) -> Iterable[tuple[str, State | None]]:
-    count = 0
-    for top in folders:
-        for inside, names, files in os.walk(top):
-            names[:] = [name for name in names if name not in UNWATCHED]
-            for name in files:
-                count += 1
-                if count > MOST_FILES:
-                    return
-                path = os.path.join(inside, name)
-                yield path, _state(path)
-
-
-def _dormant(shared: Path) -> dict[str, State | None]:
-    """Files in shared memory that nobody was at for a while: others come and go with the programs that they belong to."""
-    young = (time.time() - DORMANT_S) * 1e9
-    return {path: state for path, state in _files([shared]) if state is not None and state[-1] < young}
-
-
-def _state(path: str) -> State | None:
-    try:
-        told = os.lstat(path)
-    except OSError:
-        return None
-    return told.st_size, told.st_ino, told.st_mode, told.st_uid, told.st_gid, told.st_mtime_ns, told.st_ctime_ns

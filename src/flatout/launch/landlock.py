@@ -19,6 +19,7 @@ from typing import Any
 from flatout.launch import landlock_start
 from flatout.launch.guard import Guard
 from flatout.launch.scratch import SHARED_MEMORY
+from flatout.launch.watch import State
 
 LEAST_VERSION = 2  # before, a file could be emptied where it lay, and no file be moved to another folder
 TRUNCATES, HOLDS_TCP, HOLDS_SIGNALS = 3, 4, 6  # versions from which on it does
@@ -69,6 +70,23 @@ class Landlock(Guard):
         lines = [line for line in said.strip().splitlines() if line.strip()][-LAST_LINES:]
         denied = [line.strip() for line in lines if DENIED.search(line)]
         return super().limit_met(said) or (("held", {"said": denied[-1]}) if denied else None)
+
+    def made(self) -> list[Path]:
+        """The kernel denied them that: what is new is another's."""
+        return []
+
+    def _is_past(self, path: str, before: State, now: State | None) -> bool:
+        """A trial's changes are the gaps alone; content, name and existence were changed by somebody else beside it."""
+        if path.startswith(f"{SHARED_MEMORY}/"):
+            return True
+        if now is None or (now.inode, now.names) != (before.inode, before.names):
+            return False
+        if now.size != before.size:
+            return self._version < TRUNCATES and now.size < before.size
+        if (now.rights, now.owner, now.group) != (before.rights, before.owner, before.group):
+            return True
+        # What writes sets both times to the same; what sets the times alone, or attributes, does not.
+        return now.written_ns != now.touched_ns
 
     def _started_by(self, command: Sequence[str], parent: int) -> list[str]:
         plan: dict[str, Any] = {

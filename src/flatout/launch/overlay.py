@@ -86,6 +86,7 @@ class Overlay:
 
     kind = "overlay"
     shared_place: str | None = None
+    watch = None
 
     def __init__(self, line: Sequence[str], folders: Sequence[Path], environ: Mapping[str, str], allow_network: bool) -> None:
         self._folders = [str(folder) for folder in folders]
@@ -141,6 +142,9 @@ class Overlay:
         self._shared.append(str(folder))
 
     def changed(self) -> list[Path]:
+        return []
+
+    def made(self) -> list[Path]:
         return []
 
     def refused(self) -> str | None:

@@ -18,6 +18,7 @@ from flatout.launch.guard import Guard
 from flatout.launch.guard_proof import can_be_guarded
 from flatout.launch.landlock import Landlock
 from flatout.launch.overlay import Overlay
+from flatout.launch.watch import Watch
 
 VARIABLE = "FLATOUT_TRIALS"  # names the kind that is wanted, instead of the strongest that can be had
 
@@ -74,7 +75,14 @@ class Protection(Protocol):
         """The command inside. Each call begins anew: what an earlier trial wrote is gone."""
 
     def changed(self) -> list[Path]:
-        """Files of the user's that trials changed in spite of it, through one of the gaps."""
+        """Files of the user's that trials changed or removed in spite of it, through one of the gaps."""
+
+    def made(self) -> list[Path]:
+        """What is new there, made through one of the gaps."""
+
+    @property
+    def watch(self) -> Watch | None:
+        """What is compared after each trial; None where there is no need."""
 
     def refused(self) -> str | None:
         """What a trial was kept from changing, the last one."""
@@ -100,6 +108,7 @@ class Unprotected:
     kind: str = Kind.NONE
     ready = True
     gaps: tuple[str, ...] = ()
+    watch = None
 
     def __init__(self) -> None:
         self.above: list[Path] = []
@@ -120,6 +129,9 @@ class Unprotected:
         return list(command)
 
     def changed(self) -> list[Path]:
+        return []
+
+    def made(self) -> list[Path]:
         return []
 
     def refused(self) -> str | None:

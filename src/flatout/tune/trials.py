@@ -83,6 +83,7 @@ class Trials:
         self._plain_per_step: float | None = None  # samples
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.limit: tuple[str, dict[str, str | int]] | None = None  # of what holds the trials, which a child that died met
+        self.made: list[Path] = []  # what is new past the protection, as of the last child's end
         self.said = ""  # the end of what a child printed that died
         self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
 
@@ -110,6 +111,7 @@ class Trials:
             changed = self._protection.changed()
             if changed:
                 raise FlatoutError("tune-watched.changed", path=", ".join(map(str, changed)))
+            self.made = self._protection.made()
 
     def begin_with(self, command: Sequence[str]) -> None:
         """Another command than the user's from now on: the script with a batch that fits."""
