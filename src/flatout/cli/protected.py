@@ -10,6 +10,7 @@ from typing import Any
 
 from flatout.base.words import Words
 from flatout.launch import protection
+from flatout.launch.compiled import CACHES
 from flatout.launch.protection import Kind, Protection, Trying, Unprotected
 from flatout.launch.written import folders_of
 
@@ -29,7 +30,14 @@ def sentences(held: Protection, words: Words, allow_network: bool) -> list[str]:
         return []
     network = words("tune-held.network" if allow_network else "tune-held.no-network")
     gaps = [words(f"tune-gap.{code}") for code in held.gaps]
-    return [words(f"tune-held.{held.kind}"), network, *gaps, *_compared(held, words)]
+    return [words(f"tune-held.{held.kind}"), network, *gaps, *_caches(held, words), *_compared(held, words)]
+
+
+def _caches(held: Protection, words: Words) -> list[str]:
+    """Where compilers keep what they built, if that is not where the user wants it."""
+    pairs = [(name, os.environ.get(name), given) for name, given in held.environ.items() if name in CACHES]
+    others = [(name, mine, given) for name, mine, given in pairs if mine and os.path.abspath(mine) != given]
+    return [words("tune-held.cache", variable=name, folder=mine, instead=given) for name, mine, given in others]
 
 
 def _compared(held: Protection, words: Words) -> list[str]:

@@ -67,7 +67,7 @@ class Guard:
         self._scratch = _short_scratch()
         self.above = [self._scratch.path]
         temporary = str(self._scratch.path / "t")
-        self._caches = caches(self._user_environ)
+        self._caches = caches(self._user_environ, self.folders)
         self.environ = {"TMPDIR": temporary, "TEMP": temporary, "TMP": temporary, **self._caches}
         self._begin_anew()
         self.ready = not self._line or self._is_on()

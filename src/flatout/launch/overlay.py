@@ -127,7 +127,7 @@ class Overlay:
                 if self._try(place):
                     break
         if self._scratch is not None:
-            self.environ = caches(self._user_environ)
+            self.environ = caches(self._user_environ, map(Path, self._folders))
             network = str(self._scratch.path / NETWORK)
             apart = NETWORK_NAMESPACE in self._namespaces
             self.job = {"network_guard": {"folder": network, "network": self._allow_network, "apart": apart}}
