@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,9 +39,9 @@ def guard(home):
         yield guard
 
 
-def trial(guard, home, code, *words):
+def trial(guard, home, code, *words, python=sys.executable):
     guard.wrap([])
-    line = [sys.executable, "-c", BEGIN + code, json.dumps(guard.job), *words]
+    line = [python, "-c", BEGIN + code, json.dumps(guard.job), *words]
     environ = {**os.environ, **guard.environ, "PYTHONPATH": str(SOURCE)}
     ended = subprocess.run(line, cwd=home, env=environ, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -266,3 +267,185 @@ os.symlink("out", "latest")
 assert open("latest/kept.bin").read() == "kept" and os.path.realpath("latest").endswith("/home/out")
 """,
     )
+
+
+def test_a_database_is_attached_to_none_of_the_users(guard, home):
+    """SQLite opens it by itself."""
+    told = trial(
+        guard,
+        home,
+        """
+import sqlite3
+for name in (":memory:", "own.db"):
+    base = sqlite3.connect(name)
+    base.execute("create table a (b)")
+    for line, *more in (
+        ("attach ? as x", (os.path.abspath("other.db"),)),
+        ("attach 'other.db' as x",),
+        ("vacuum into 'other.db'",),
+        ("vacuum",),
+        (f"attach '{os.environ['TMPDIR']}/free.db' as free",),
+        ("attach 'file:kept.db?mode=ro' as kept",),
+    ):
+        try:
+            base.execute(line, *more)
+            print("done", line[:16])
+        except sqlite3.DatabaseError as error:
+            print("kept", line[:16], "DatabaseError:", error)
+    base.close()
+""",
+    )
+    done = ["kept", "kept", "kept", "done", "done"]
+    assert [line.split()[0] for line in told.splitlines()] in (2 * [*done, "kept"], 2 * [*done, "done"])
+    assert names(home) == ["kept.txt", "out", "out/inner", "out/kept.bin", "way"]
+    assert guard.limit_met(told.splitlines()[2])[1]["path"].endswith("/home/other.db")
+
+
+def that_have(module):
+    """Interpreters here with a module that many are built without."""
+    there = [one for one in (sys.executable, shutil.which("python3", path="/usr/bin")) if one]
+    return [one for one in there if subprocess.run([one, "-c", f"import {module}"], check=False, stderr=-3).returncode == 0]
+
+
+NDBM = next(iter(that_have("_dbm")), None)
+
+
+@pytest.mark.skipif(NDBM is None, reason="no interpreter here has _dbm")
+def test_the_systems_own_database_is_led_aside(guard, home):
+    def made_by(code, python=NDBM):
+        subprocess.run([python, "-c", "import dbm.ndbm, sys\nat = sys.argv[1]\n" + code, str(home / "held")], check=True)
+
+    made_by("base = dbm.ndbm.open(at, 'c')\nbase['a'] = b'mine'\nbase.close()")
+    before = names(home)
+    trial(
+        guard,
+        home,
+        """
+import dbm.ndbm
+with dbm.ndbm.open("held") as base:
+    assert base["a"] == b"mine"
+with dbm.ndbm.open("held", "w") as base:
+    base["a"] = b"theirs"
+with dbm.ndbm.open(os.path.abspath("held"), "r") as base:
+    assert base["a"] == b"theirs"
+with dbm.ndbm.open("new", "c") as base:
+    base["a"] = b"new"
+with dbm.ndbm.open("new") as base:
+    assert base["a"] == b"new" and glob.glob("new*")
+""",
+        python=NDBM,
+    )
+    assert names(home) == before
+    made_by("assert dbm.ndbm.open(at)['a'] == b'mine'")
+
+
+def test_shared_memory_itself_is_not_given_to_programs_that_remove(guard, home):
+    """Under Landlock, which has to leave it open; else other programs are the kernel's business there."""
+    guard.starts_all = True
+    told = trial(
+        guard,
+        home,
+        """
+import subprocess
+for line in ("rmdir /dev/shm", "cd /dev/shm && rm -f flatout-nothing", "rm -f nothing/dev/shmem"):
+    try:
+        subprocess.run(line, shell=True, capture_output=True)
+        print("started")
+    except PermissionError:
+        print("refused")
+""",
+    )
+    assert told.split() == ["refused", "refused", "started"]
+
+
+@pytest.mark.thorough
+def test_libraries_in_c_read_what_python_wrote_and_write_where_python_reads(guard, home):
+    pytest.importorskip("torch")
+    trial(
+        guard,
+        home,
+        """
+import warnings
+warnings.simplefilter("ignore")
+import torch
+net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+    net(x)
+seen.export_chrome_trace("out/trace.json")
+assert os.path.getsize("out/trace.json")
+from torch.distributed.rendezvous import rendezvous
+store, rank, size = next(rendezvous(f"file://{os.path.abspath('meet')}?rank=0&world_size=1"))
+store.set("a", "b")
+assert os.path.exists("meet")
+""",
+    )
+    assert names(home) == ["kept.txt", "out", "out/inner", "out/kept.bin", "way"]
+
+
+@pytest.mark.thorough
+def test_an_exported_program_is_led_aside(guard, home):
+    pytest.importorskip("torch")
+    trial(
+        guard,
+        home,
+        """
+import torch
+torch.export.save(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)), "net.pt2")
+torch.export.load("net.pt2")
+""",
+    )
+    assert not (home / "net.pt2").exists()
+
+
+@pytest.mark.parametrize(
+    ("library", "code"),
+    [
+        (
+            "safetensors",
+            """
+import numpy
+from safetensors import safe_open
+from safetensors.numpy import save
+open("w.safetensors", "wb").write(save({"a": numpy.ones(2)}))
+with safe_open("w.safetensors", framework="np") as opened:
+    assert list(opened.keys()) == ["a"]
+""",
+        ),
+        (
+            "tokenizers",
+            """
+from tokenizers import Tokenizer, models
+Tokenizer(models.BPE()).save("own.json")
+text = open("own.json").read()
+open("by-python.json", "w").write(text)
+Tokenizer.from_file("own.json"), Tokenizer.from_file("by-python.json")
+""",
+        ),
+    ],
+)
+def test_what_was_written_aside_is_found_by(guard, home, library, code):
+    pytest.importorskip(library)
+    trial(guard, home, code)
+    assert names(home) == ["kept.txt", "out", "out/inner", "out/kept.bin", "way"]
+
+
+def test_what_c_does_not_find_is_not_the_scripts_fault(guard, home, monkeypatch):
+    """It lies in the trial's folder; the kernel knows nothing of that."""
+    monkeypatch.chdir(home)
+    code = """
+import ctypes
+os.makedirs("runs/1")
+open("runs/1/index.bin", "w").write("x")
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.open(os.fsencode(os.path.abspath("runs/1/index.bin")), 0))
+"""
+    assert trial(guard, home, code) == "-1\n"
+    place = home / "runs" / "1" / "index.bin"
+    for said in (
+        f"Traceback\nRuntimeError: No such file or directory: {place}",
+        f"FileNotFoundError: [Errno 2] Failed to open local file '{place}'. Detail: [errno 2] No such file or directory",
+        "lmdb.Error: runs/1/index.bin: No such file or directory",
+    ):
+        assert guard.limit_met(said) == ("led-aside", {"path": str(place)}), said
+    assert guard.limit_met(f"FileNotFoundError: [Errno 2] No such file or directory: '{home}/nothing'") is None
+    assert guard.limit_met(f"ValueError: {place}") is None

@@ -35,19 +35,34 @@ FUNCTIONS = (
     FileArgument("torch", "jit.ScriptFunction.save", 1, "filename", WRITES),
     FileArgument("torch", "UntypedStorage.from_file", 0, "filename", KEEPS, (1, "shared", False)),
     FileArgument("torch", "from_file", 0, "filename", KEEPS, (1, "shared", False)),
+    FileArgument("torch", "autograd.profiler.profile.export_chrome_trace", 1, "path", WRITES),
+    FileArgument("torch.export", "save", 1, "f", WRITES),
+    FileArgument("torch.export", "load", 0, "f", READS),
+    FileArgument("torch.distributed.rendezvous", "FileStore", 0, "file_name", KEEPS),
     FileArgument("torchvision.io.image", "write_file", 0, "filename", WRITES),
     FileArgument("torchvision.io.image", "read_file", 0, "path", READS),
     FileArgument("safetensors.torch", "save_file", 1, "filename", WRITES),
     FileArgument("safetensors.torch", "load_file", 0, "filename", READS),
     FileArgument("safetensors.numpy", "save_file", 1, "filename", WRITES),
     FileArgument("safetensors.numpy", "load_file", 0, "filename", READS),
+    FileArgument("safetensors", "safe_open", 0, "filename", READS),
+    FileArgument("safetensors.torch", "safe_open", 0, "filename", READS),
+    FileArgument("tokenizers", "Tokenizer.from_file", 0, "path", READS),
+    FileArgument("tokenizers", "Tokenizer.save", 1, "path", WRITES),
+    FileArgument("pyarrow", "memory_map", 0, "path", KEEPS, (1, "mode", "r")),
+    FileArgument("pyarrow", "create_memory_map", 0, "path", WRITES),
+    FileArgument("pyarrow.parquet.core", "read_table", 0, "source", READS),
+    FileArgument("pyarrow.parquet.core", "ParquetFile.__init__", 1, "source", READS),
+    FileArgument("pyarrow.parquet.core", "ParquetWriter.__init__", 1, "where", WRITES),
     FileArgument("cv2", "imwrite", 0, "filename", WRITES),
     FileArgument("cv2", "imread", 0, "filename", READS),
     FileArgument("h5py._hl.files", "File.__init__", 1, "name", KEEPS, (2, "mode", "r")),
     FileArgument("_gdbm", "open", 0, "filename", KEEPS, (1, "flags", "r")),
+    FileArgument("_dbm", "open", 0, "filename", KEEPS, (1, "flags", "r")),
     FileArgument("_sqlite3", "connect", 0, "database", KEEPS),
 )
-BESIDE = ("-wal", "-journal", "-shm")  # files of a database
+# Files of a database, beside it or in its place.
+BESIDE = {"_sqlite3": ("-wal", "-journal", "-shm"), "_dbm": (".db", ".pag", ".dir")}
 
 
 class FileArguments:
@@ -75,13 +90,20 @@ class FileArguments:
             self._guard.refuse(path)
             raise
 
-    def beside(self, name: Any) -> None:
-        """What a database that was not closed left lies in files beside it."""
-        if isinstance(name, (str, bytes, os.PathLike)):
-            for ending in BESIDE:
-                path = self._files.path_of(name) + ending
-                if self._files.status(path) is not None:
-                    self.place(path, KEEPS)
+    def beside(self, module: str, name: Any, does: str) -> Any:
+        """Files of a database that are not called as it is: those of one that was not closed, or all that there are."""
+        if not isinstance(name, (str, bytes, os.PathLike)) or not os.fspath(name):
+            return name
+        path, found = self._files.path_of(name), False
+        for ending in BESIDE[module]:
+            if self._files.status(path + ending) is not None:
+                found = self.place(path + ending, does) != path + ending or found
+        return self._files.root + path if found and does == READS else name
+
+    def opened(self, connection: Any) -> Any:
+        """A database opens others by itself when it is told to attach one."""
+        connection.set_authorizer(self._guard.attaches)
+        return connection
 
 
 def put_on(files: ShadowFiles, guard: Any) -> None:
@@ -101,9 +123,17 @@ def _exchange(arguments: FileArguments, wanted: list[FileArgument], module: Modu
                 holder = getattr(holder, owner, None)
             held = vars(holder).get(last) if holder is not None else None
             if held is not None:
-                setattr(holder, last, _redirected(arguments, one, held))
+                _put(holder, last, _redirected(arguments, one, held), one.does)
     except Exception:
         os._exit(GAVE_UP)
+
+
+def _put(holder: Any, name: str, call: Any, does: str) -> None:
+    try:
+        setattr(holder, name, call)
+    except TypeError:  # a class of C's that takes nothing: where it only reads, it finds less than was written
+        if does != READS:
+            raise
 
 
 def _redirected(arguments: FileArguments, one: FileArgument, held: Any) -> Any:
@@ -115,7 +145,8 @@ def _redirected(arguments: FileArguments, one: FileArgument, held: Any) -> Any:
             given[one.number] = _place(arguments, one, given[one.number], args, kwargs)
         elif one.name in kwargs:
             kwargs[one.name] = _place(arguments, one, kwargs[one.name], args, kwargs)
-        return plain(*given, **kwargs)
+        returned = plain(*given, **kwargs)
+        return arguments.opened(returned) if one.module == "_sqlite3" else returned
 
     try:
         functools.update_wrapper(call, plain)
@@ -125,9 +156,11 @@ def _redirected(arguments: FileArguments, one: FileArgument, held: Any) -> Any:
 
 
 def _place(arguments: FileArguments, one: FileArgument, name: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if one.module == "_sqlite3":
-        arguments.beside(name)
     number, mode, reading = one.mode
     given = args[number] if len(args) > number else kwargs.get(mode, reading)
-    reads = bool(mode) and given == reading
-    return arguments.place(name, READS if reads else one.does)
+    does = READS if mode and given == reading else one.does
+    if one.module in BESIDE:
+        beside = arguments.beside(one.module, name, does)
+        if does == READS:
+            return beside
+    return arguments.place(name, does)

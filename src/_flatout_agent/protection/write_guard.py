@@ -28,7 +28,8 @@ DESTROYERS = frozenset(
 SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "fish"])
 STARTERS = SHELLS | {"env", "nohup", "nice", "timeout", "sudo", "xargs", "find", "stdbuf", "setsid", "busybox"}
 INTO_FILE = re.compile(r">(?![>\s]*(?:&|/dev/(?:null|std)))")
-SHARED_MEMORY = "/dev/shm/"
+SHARED_MEMORY = re.compile(r"/dev/+shm\b")
+ATTACH, OK, DENIED = 24, 0, 1  # as SQLite numbers what is asked, and the answers
 
 
 class WriteGuard:
@@ -144,6 +145,16 @@ class WriteGuard:
         if text not in ("", ":memory:"):
             self._keep(self._files.real_path_of(text))
 
+    def attaches(self, asked: int, name: Any, *_: Any) -> int:
+        """Of a database that opens another one, which nothing can lead elsewhere; without a name: told as a parameter."""
+        if asked != ATTACH or name == "" or self._starts_all:
+            return OK
+        try:
+            self._database(name) if name is not None else self.refuse("ATTACH ?")
+        except PermissionError:
+            return DENIED
+        return OK
+
     def _bound(self, opened: Any, address: Any) -> None:
         """A socket with a name in a folder is a new file."""
         named = opened.family == getattr(socket, "AF_UNIX", None) and isinstance(address, (str, bytes)) and len(address)
@@ -170,7 +181,7 @@ class WriteGuard:
         Landlock does hold them, except in shared memory, which workers need.
         """
         named = any(os.path.basename(word) in DESTROYERS for word in re.split(r"[\s;&|()'\"`]+", line))
-        if (named or (in_shell and INTO_FILE.search(line))) and (not self._starts_all or SHARED_MEMORY in line):
+        if (named or (in_shell and INTO_FILE.search(line))) and (not self._starts_all or SHARED_MEMORY.search(line)):
             self.refuse(line[:200])
 
     def _keep(self, path: str) -> None:

@@ -6,6 +6,7 @@ It sees what Python itself calls. After each child the files are looked at: libr
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,10 @@ from flatout.launch.scratch import LONGEST_TEMPORARY, SHARED_MEMORY, Scratch
 from flatout.launch.told import network_limit, told
 from flatout.launch.watch import State, Watch
 
+DATABASE = re.compile(r"DatabaseError: (not authorized|authorization denied)")  # SQLite, of one that was to be attached
+NOT_FOUND = re.compile(r"No such file|not found|does not exist|[Ee]rrno 2\b|os error 2\b|ENOENT|cannot find|[Ff]ailed to open")
+NAMED = re.compile(r"(?<=')[^']+|(?<=\")[^\"]+|[^\s'\"<>|]*/[^\s'\"<>|]+")  # what may be a path
+LAST_LINES = 3
 RESERVE = 1 << 30  # bytes that stay free on the disk; half of what is free where that is less
 
 
@@ -136,9 +141,21 @@ class Guard:
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
         """What ended a trial, if not the script's own fault. It may go on after a refusal, and fail by itself."""
         files = self._told(REFUSED)
-        if files and REFUSED_WORDS in said:
+        if files and (REFUSED_WORDS in said or DATABASE.search(said)):
             return "refused", {"path": files[-1]}
-        return network_limit(self._told(REFUSED_HOSTS), said)
+        network = network_limit(self._told(REFUSED_HOSTS), said)
+        aside = None if network else self._not_found(said)
+        return network or (("led-aside", {"path": aside}) if aside is not None else None)
+
+    def _not_found(self, said: str) -> str | None:
+        """What Python wrote into the trial's folder, and a library in C or another program looked for in vain."""
+        lines = [line for line in said.strip().splitlines() if line.strip()][-LAST_LINES:]
+        found: list[str] = [word for line in lines if NOT_FOUND.search(line) for word in NAMED.findall(line)]
+        for word in found:
+            path = os.path.abspath(word.rstrip(".:,"))
+            if path != "/" and not os.path.exists(path) and (self._own / "files" / path.lstrip("/")).exists():
+                return path
+        return None
 
     def overfull(self) -> Path | None:
         """What is opened for writing is copied first."""
