@@ -5,7 +5,7 @@ import pytest
 from flatout.base.records import Missing
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
-from flatout.tune import confirm
+from flatout.tune import compared
 from flatout.tune.budget import Costs
 from flatout.tune.confirm import Confirmation
 from flatout.tune.run_length import RunLength
@@ -64,7 +64,7 @@ def test_whole_runs_are_taken_in_turn_and_give_the_promise():
     assert (found.code, found.whole, found.pairs, found.knobs) == ("confirmed", True, 2, {"workers": "4"})
     assert found.ratio.value == pytest.approx(13.5 / 5.5)
     assert found.ratio.low > 1
-    told = confirm.told(found, by_epoch=True)
+    told = compared.told(found, by_epoch=True)
     assert (told.plain_s, told.tuned_s) == (13.5, 5.5)
     assert sum(told.parts["tuned"].values()) == pytest.approx(5.5)
     assert told.loop == pytest.approx(5.0)
@@ -85,7 +85,7 @@ def test_a_longer_run_repays_it():
     found = machine.confirm({"workers": "4", "compile": "default"}, room_s=150.0, length=length)
     assert (found.code, found.left_out) == ("confirmed", {})
     assert found.ratio.value > 3.4
-    assert confirm.told(found, by_epoch=True).repaid_after > 0
+    assert compared.told(found, by_epoch=True).repaid_after > 0
 
 
 def test_what_makes_a_whole_run_slower_is_not_confirmed():
@@ -109,7 +109,7 @@ def test_of_an_unknown_length_whole_runs_tell_it():
 
 def test_an_unknown_length_that_does_not_fit_is_promised_by_epoch():
     found = Machine(lambda knobs: {"start": 2.0, "steps": 100.0 if knobs else 400.0}).confirm({"workers": "4"}, length=None)
-    told = confirm.told(found, by_epoch=True)
+    told = compared.told(found, by_epoch=True)
     assert (found.code, found.whole, found.epochs) == ("confirmed", False, None)
     assert isinstance(told.plain_s, Missing)
     assert told.speedup == pytest.approx(4.0)

@@ -13,7 +13,8 @@ from flatout.cli.parity_gate import Screen
 if TYPE_CHECKING:
     from flatout.measure.promise import Ratio
     from flatout.tune.budget import Budget, Costs
-    from flatout.tune.confirm import Confirmed, Once
+    from flatout.tune.compared import Confirmed
+    from flatout.tune.confirm import Once
     from flatout.tune.model import Finished
     from flatout.tune.run_length import RunLength
     from flatout.tune.trials import Trials
@@ -80,7 +81,7 @@ def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
 
 def _with(end: Finished, found: Confirmed, by_epoch: bool, screen: Screen, room: Room) -> Finished:
     from flatout.report import whole_run as report
-    from flatout.tune.confirm import told
+    from flatout.tune.compared import told
 
     whole = told(found, by_epoch)
     if whole.code == "no-time":

@@ -8,13 +8,13 @@ beyond doubt, the settings that cost time once are left out, compiling first, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from flatout.base.records import Missing, Struct, field, replace
+from flatout.base.records import Missing, Struct, replace
 from flatout.launch.compiled import NOTHING_BUILT
 from flatout.measure import promise
-from flatout.measure.promise import Building, Measured, Ratio, RunModel, Seconds, WholeRunPromise
+from flatout.measure.promise import Measured, Ratio
 from flatout.tune.budget import LOOP_S, Costs
+from flatout.tune.compared import Arms, Confirmed, building_of, judged, plain_pace
 from flatout.tune.model import Values
 from flatout.tune.run_length import RunLength
 
@@ -27,7 +27,6 @@ KILL_STARTS, KILL_STOPS, KILL_MORE_S = 4.0, 2.0, 30.0  # what has not ended then
 PAIRS, MOST_PAIRS = 2, 4
 COSTS_ONCE = ("compile", "cudnn_benchmark")  # left out in this order
 AGAIN = 0.5  # of a build, once the compiler has kept what it built
-COLD_S = 1.0  # so much longer a build with an empty cache must be to be told of
 
 # Knobs, what a plain step and turn took (for a tuned run, as its profile will say), until, when it is killed.
 Run = Callable[[Values, dict[str, float], dict[str, float], float], "Measured | Missing"]
@@ -39,50 +38,6 @@ class Once(Struct, frozen=True, kw_only=True):
 
     build_s: float  # with whatever the compiler had kept then
     gain: float | None  # of the loop, beside what else is kept; None where that is not known
-
-
-class Arms(Struct, kw_only=True):
-    """Runs so far."""
-
-    kept: bool = False  # something is compiled in the tuned ones: from the second on, the compiler's cache is filled
-    plain: list[Measured] = field(default_factory=list)
-    tuned: list[Measured] = field(default_factory=list)
-
-    @property
-    def pairs(self) -> int:
-        return min(len(self.plain), len(self.tuned))
-
-    @property
-    def building_s(self) -> list[float]:
-        """Of the tuned runs, as later ones will have it: `run` finds in the same cache what these built."""
-        later = self.tuned[1:] if self.kept and len(self.tuned) > 1 else self.tuned
-        return [run.parts.get("building", 0.0) for run in later]
-
-    @property
-    def first_building_s(self) -> float | None:
-        return self.tuned[0].parts.get("building", 0.0) if self.kept and self.tuned else None
-
-
-class Confirmed(Struct, frozen=True, kw_only=True):
-    """`code`: confirmed; not-faster, tuned-fails (then no profile is written); no-time, plain-fails (nothing is known)."""
-
-    code: str
-    knobs: Values
-    left_out: Values = field(default_factory=dict)  # what would not have been repaid
-    plain: RunModel | None = None
-    tuned: RunModel | None = None
-    epochs: float | None = None  # that the promise is for; None: unknown, the promise is that of each epoch
-    length: RunLength | None = None
-    ratio: Ratio | Missing = Missing("not-measured")
-    pairs: int = 0
-    whole: bool = True  # plain and tuned ran to their end
-    turns: int = 0  # from epoch to epoch, in the arm that saw fewer
-    put_on_step: int | None = None
-    plain_step_s: float | Missing = Missing("not-measured")
-    workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
-    building: Building | None = None  # None where nothing is compiled
-    why: str = ""
-    detail: str = ""
 
 
 class Confirmation:
@@ -154,7 +109,7 @@ class Confirmation:
         self._number += 1
         self._told(self._number, tuned)
         began = self._now()
-        plain = _plain_pace(arms.plain) if tuned and "batch_size" not in knobs else {}
+        plain = plain_pace(arms.plain) if tuned and "batch_size" not in knobs else {}
         build_s = sum(seen.build_s for name, seen in self._once.items() if name in knobs)
         until = {**self._until, "stop_s": self._until["stop_s"] + build_s}
         found = self._run(knobs, plain, until, self._longest_run_s + KILL_STOPS * build_s)
@@ -217,28 +172,9 @@ def _value(told: Confirmed) -> float:
     return told.ratio.value if isinstance(told.ratio, Ratio) else 0.0
 
 
-def building_of(arms: Arms, searched_s: float) -> Building | None:
-    """What was counted, and what a run takes that finds nothing kept; `searched_s`: as the search saw it."""
-    first_s = arms.first_building_s
-    if first_s is None:
-        return None
-    counted = sum(arms.building_s) / len(arms.building_s)
-    cold = max(first_s, searched_s)
-    known = cold > counted + COLD_S
-    return Building(seconds=counted, warm=len(arms.tuned) > 1, cold_s=cold if known else Missing("not-measured"))
-
-
 def _failed(found: Missing, tuned: bool, knobs: Values, left_out: Mapping[str, str] | None = None) -> Confirmed:
     code = "no-time" if found.reason == "too-few-steps" else "tuned-fails" if tuned else "plain-fails"
     return Confirmed(code=code, knobs=dict(knobs), left_out=dict(left_out or {}), why=found.reason, detail=found.detail)
-
-
-def epochs_of(arms: Arms, length: RunLength | None) -> float | None:
-    """That the promise is for: as planned, else as the plain runs had that came to their end."""
-    if length is not None and (length.epochs is not None or length.steps is not None):
-        return length.epochs if length.epochs is not None else (length.steps or 0) / promise.UNIT_STEPS
-    whole = [run.epochs for run in arms.plain if run.whole]
-    return whole[0] if whole else None
 
 
 def _decided(arms: Arms, length: RunLength | None, loop: Ratio | None) -> bool:
@@ -254,105 +190,3 @@ def _slower(arms: Arms, length: RunLength | None, loop: Ratio | None) -> bool:
         arms = replace(arms, tuned=[replace(first, parts=parts)])
     ratio = judged(arms, {}, length, loop).ratio
     return isinstance(ratio, Ratio) and ratio.high < 1
-
-
-def judged(
-    arms: Arms, knobs: Values, length: RunLength | None, loop: Ratio | None, left_out: Mapping[str, str] | None = None
-) -> Confirmed:
-    """What the runs say of the planned one. Of an unknown length: of each epoch."""
-    plain, tuned = _models(arms)
-    whole = all(run.whole for run in (*arms.plain, *arms.tuned))
-    epochs = epochs_of(arms, length)
-    seen = length is None and epochs is not None
-    ratio = ratio_for(plain, tuned, epochs)
-    if loop is not None and isinstance(ratio, Ratio):
-        other = ratio_for(plain, _with_loop(plain, tuned, loop), epochs)
-        ratio = promise.lower_of(ratio, other) if isinstance(other, Ratio) else ratio
-    return Confirmed(
-        code="confirmed" if isinstance(ratio, Ratio) and ratio.low > 1 else "not-faster",
-        knobs=dict(knobs),
-        left_out=dict(left_out or {}),
-        plain=plain,
-        tuned=tuned,
-        epochs=epochs,
-        length=RunLength(epochs=epochs, source="seen") if seen else length,
-        ratio=ratio,
-        pairs=arms.pairs,
-        whole=whole,
-        turns=min((run.turns for run in (*arms.plain, *arms.tuned)), default=0),
-        put_on_step=next((run.put_on_step for run in arms.tuned if run.put_on_step is not None), None),
-        plain_step_s=_least([run.step_s for run in arms.plain]),
-        workers=next((run.workers for run in reversed(arms.tuned)), {}),
-    )
-
-
-def _models(arms: Arms) -> tuple[RunModel, RunModel]:
-    """No setting is on before the first batch: the start is the same in both, and all runs tell of it."""
-    start = promise.bounded([run.parts["start"] for run in (*arms.plain, *arms.tuned)])
-    models = [promise.model_of(side) for side in (arms.plain, arms.tuned)]
-    plain, tuned = [RunModel(once={**one.once, "start": start}, each=one.each) for one in models]
-    return plain, RunModel(once={**tuned.once, "building": promise.bounded(arms.building_s)}, each=tuned.each)
-
-
-def ratio_for(plain: RunModel, tuned: RunModel, epochs: float | None) -> Ratio | Missing:
-    if epochs is None:
-        return promise.ratio_of(*(_each(one) for one in (plain, tuned)))
-    return promise.speedup(plain, tuned, epochs)
-
-
-def _plain_pace(runs: Sequence[Measured]) -> dict[str, float]:
-    """By which a run under the profile judges its settings."""
-    step_s = _least([run.step_s for run in runs])
-    turns = [run.parts.get("turns", 0.0) / run.epochs for run in runs if run.epochs > 0]
-    return {"step_s": step_s, **({"turn_s": min(turns)} if turns else {})} if isinstance(step_s, float) else {}
-
-
-def _least(values: list[float | Missing]) -> float | Missing:
-    known = [value for value in values if isinstance(value, float)]
-    return min(known) if known else Missing("not-measured")
-
-
-def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
-    """For the record. `by_epoch`: the unit of the model is an epoch, not a stretch of steps."""
-    plain, tuned, epochs = found.plain, found.tuned, found.epochs
-    if plain is None or tuned is None:
-        return WholeRunPromise(code=found.code, why=found.why, detail=found.detail, left_out=dict(found.left_out))
-    over = epochs if epochs is not None else 1.0
-    length = found.length
-    ratio = found.ratio
-    planned = {"epochs": length.epochs, "steps": length.steps, "source": length.source} if length is not None else None
-    none = Missing("unknown-length")
-    walls = [round(promise.total(one, over).value, 3) if epochs is not None else none for one in (plain, tuned)]
-    return WholeRunPromise(
-        code=found.code,
-        plain_s=walls[0],
-        tuned_s=walls[1],
-        speedup=round(ratio.value, 4) if isinstance(ratio, Ratio) else ratio,
-        interval=[round(ratio.low, 4), round(ratio.high, 4)] if isinstance(ratio, Ratio) else [],
-        loop=promise.loop_speedup(plain, tuned),
-        planned=planned,
-        unit="epoch" if by_epoch else "steps",
-        once={name: promise.total(one, 0.0).value for name, one in (("plain", plain), ("tuned", tuned))},
-        each={name: _each(one).value for name, one in (("plain", plain), ("tuned", tuned))},
-        parts={name: promise.parts_of(one, over) for name, one in (("plain", plain), ("tuned", tuned))},
-        repaid_after=promise.repaid_after(plain, tuned),
-        pairs=found.pairs,
-        whole=found.whole,
-        turns=found.turns,
-        left_out=dict(found.left_out),
-        put_on_step=found.put_on_step,
-        plain_step_s=found.plain_step_s,
-        workers=dict(found.workers),
-        building=found.building,
-    )
-
-
-def _each(model: RunModel) -> Seconds:
-    return promise.total(RunModel(each=model.each), 1.0)
-
-
-def _with_loop(plain: RunModel, tuned: RunModel, loop: Ratio) -> RunModel:
-    """The tuned run with steps as much faster as the search found them."""
-    steps = plain.each["steps"]
-    found = Seconds(value=steps.value / loop.value, low=steps.low / loop.high, high=steps.high / loop.low)
-    return RunModel(once=tuned.once, each={**tuned.each, "steps": found})
