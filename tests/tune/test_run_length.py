@@ -94,4 +94,6 @@ def test_what_earlier_runs_kept_of_their_promise(tmp_path, script):
     recorded(tmp_path, "20260102-000000-bbbb", command, 90, promise=Delivery(code="not-judged", why="stopped-early"))
     recorded(tmp_path, "20260103-000000-cccc", command, 90)
     recorded(tmp_path, "20260104-000000-dddd", command, 90, promise=Delivery(code="delivered", ratio=1.01))
-    assert kept_promises(tmp_path) == [1.01, 0.8]
+    others = line(script("pass"), "--lr", "1")
+    recorded(tmp_path, "20260105-000000-eeee", others, 90, promise=Delivery(code="short", ratio=0.3))
+    assert kept_promises(command, tmp_path) == [1.01, 0.8]

@@ -30,9 +30,10 @@ class Room(NamedTuple):
 
 
 def confirmed(
-    end: Finished, trials: Trials, screen: Screen, room: Room, length: RunLength | None, *, own_starts: bool
+    end: Finished, trials: Trials, screen: Screen, room: Room, length: RunLength | None, *, line: list[str], own_starts: bool
 ) -> Finished:
-    """`own_starts`: the script gets through with its own batch; else there is no plain run to compare with."""
+    """`line` begins with the interpreter; `own_starts`: the script gets through with its own batch, else there is no plain run
+    to compare with."""
     from flatout.tune import confirm
     from flatout.tune.run_length import kept_promises, steps_of_an_epoch
     from flatout.tune.whole_runs import measured
@@ -51,7 +52,7 @@ def confirmed(
     def told(number: int, tuned: bool) -> None:
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
 
-    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept_promises(Path.cwd()), once_of(end))
+    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept_promises(line, Path.cwd()), once_of(end))
     plain_s = _plain_s(end, trials, length)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     return _with(end, unconfirmed(end, found), batches is not None, screen, room)

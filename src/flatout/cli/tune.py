@@ -273,7 +273,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     if end.profile and not asked["no_parity"]:
         end = parity_gate.passed(end, trials, place, screen)
     room = confirming.Room(granted, costs, room_s)
-    end = confirming.confirmed(end, trials, screen, room, length, own_starts=smaller is None)
+    end = confirming.confirmed(end, trials, screen, room, length, line=line, own_starts=smaller is None)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1), budget=granted)
     trials.stop()  # what is new after this is ours
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)

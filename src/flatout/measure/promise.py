@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flatout.base.records import Missing, Struct, field
-from flatout.measure.intervals import normal, student
+from flatout.measure.intervals import student
 from flatout.measure.parts import PARTS
 
 ONCE = ("start", "building", "exit")
@@ -174,15 +174,19 @@ def lower_of(one: Ratio, other: Ratio) -> Ratio:
 
 
 def widened(found: Ratio, kept: Sequence[float]) -> Ratio:
-    """Not narrower than what earlier promises on this machine were missed by; `kept`: delivered ÷ promised of runs."""
-    if len(kept) < FEWEST_KEPT or any(ratio <= 0 for ratio in kept):
+    """With what earlier promises were missed by, each side by what fell on it: runs that were faster than promised say nothing
+    against the lower bound. `kept`: delivered ÷ promised of runs."""
+    count = len(kept)
+    if count < FEWEST_KEPT or any(ratio <= 0 for ratio in kept):
         return found
-    missed = math.sqrt(math.fsum(math.log(ratio) ** 2 for ratio in kept) / len(kept))
-    half = normal(1 - (1 - LEVEL) / 2) * missed
+    missed = [math.log(ratio) for ratio in kept]
+    mean = math.fsum(missed) / count
+    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in missed) / (count - 1))
+    half = student(1 - (1 - LEVEL) / 2, count - 1) * spread * math.sqrt(1 + 1 / count)  # of one run more
     return Ratio(
         value=found.value,
-        low=min(found.low, found.value * math.exp(-half)),
-        high=max(found.high, found.value * math.exp(half)),
+        low=min(found.low, found.value * math.exp(mean - half)),
+        high=max(found.high, found.value * math.exp(mean + half)),
     )
 
 

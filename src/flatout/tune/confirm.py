@@ -51,7 +51,7 @@ class Confirmation:
         kept: Sequence[float] = (),
         once: Mapping[str, Once] | None = None,
     ) -> None:
-        """`kept`: delivered ÷ promised of earlier runs under a profile; `once`: what is compiled."""
+        """`kept`: delivered ÷ promised of earlier runs of this command under a profile; `once`: what is compiled."""
         self._once = once or {}
         self._kept = kept
         self._run = run
@@ -122,10 +122,10 @@ class Confirmation:
         told = judged(arms, knobs, length, loop, left_out)
         if isinstance(told.ratio, Missing):
             return told
+        # Decided by these runs. What earlier promises were missed by is told, and is no reason against what is faster today.
         ratio = promise.widened(told.ratio, self._kept)
         cold_s = sum(seen.build_s for name, seen in self._once.items() if name in knobs)
-        code = "confirmed" if ratio.low > 1 else "not-faster"
-        return replace(told, ratio=ratio, code=code, building=building_of(arms, cold_s))
+        return replace(told, ratio=ratio, building=building_of(arms, cold_s))
 
     def _not_repaid(self, told: Confirmed) -> str | None:
         """What is compiled and costs more than this run gains by it, at the price that was seen here last."""

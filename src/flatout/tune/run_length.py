@@ -55,15 +55,19 @@ def steps_of_an_earlier_run(line: Sequence[str], here: Path) -> int | None:
     return None
 
 
-def kept_promises(here: Path) -> list[float]:
-    """Delivered ÷ promised, of the runs under a profile that came to their end: what promises are missed by here."""
+def kept_promises(line: Sequence[str], here: Path) -> list[float]:
+    """Delivered ÷ promised, of this command's runs under a profile that came to their end: what its promises are missed by."""
     found = []
     for path in _newest(here):
         summary = _read(path)
-        told = summary.promise if summary is not None else None
+        told = summary.promise if summary is not None and _is_of(summary, line) else None
         if told is not None and isinstance(told.ratio, float):
             found.append(told.ratio)
     return found
+
+
+def _is_of(summary: Summary, line: Sequence[str]) -> bool:
+    return summary.command[1:] == hide(list(line))[1:]
 
 
 def _newest(here: Path) -> list[Path]:
@@ -86,7 +90,7 @@ def _steps_of(path: Path, line: Sequence[str]) -> int | None:
     if summary is None:
         return None
     ended = summary.exit_code == 0 and not any(note.code == "cut-short" for note in summary.notes)
-    return summary.steps if ended and summary.steps > 0 and summary.command[1:] == hide(list(line))[1:] else None
+    return summary.steps if ended and summary.steps > 0 and _is_of(summary, line) else None
 
 
 def _by_argument(line: Sequence[str], epoch_steps: int | None) -> RunLength | None:
