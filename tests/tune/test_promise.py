@@ -91,6 +91,26 @@ def test_the_bounds_hold_for_runs_that_scatter_as_usual(count):
     assert inside >= 0.9 * 600
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("spread", [0.005, 0.02, promise.USUAL_SPREAD])
+def test_the_bounds_hold_for_runs_that_are_compared(count, spread):
+    draw = random.Random(7)
+    inside = 0
+    for _ in range(600):
+        runs = [[length * math.exp(draw.gauss(0, spread)) for _ in range(count)] for length in (60.0, 20.0)]
+        found = promise.speedup_of(*(math.fsum(side) / count for side in runs), runs)
+        inside += found.low <= 3.0 <= found.high
+    assert inside >= 0.9 * 600
+
+
+def test_runs_that_agree_are_trusted_more_than_what_is_usual():
+    """Two pairs that agree show 6 %, four 3 %; one alone shows nothing under an eighth."""
+    alone, two, four = (promise.speedup_of(10.0, 10.0, [[10.0] * count] * 2).high for count in (1, 2, 4))
+    assert alone > 1.12
+    assert 1.05 < two < 1.06
+    assert four < 1.025
+
+
 def test_of_two_that_disagree_the_lower_is_promised():
     high, low = Ratio(value=5.0, low=4.6, high=5.4), Ratio(value=3.0, low=2.8, high=3.2)
     assert promise.lower_of(high, low) == low
@@ -111,4 +131,6 @@ def test_what_promises_were_missed_by_before_widens_the_next():
 def test_nothing_timed_is_no_ratio():
     nothing = Seconds(value=0.0, low=0.0, high=0.0)
     assert isinstance(promise.ratio_of(nothing, nothing), Missing)
+    assert isinstance(promise.speedup_of(1.0, 1.0, [[1.0], []]), Missing)
+    assert isinstance(promise.speedup_of(1.0, 0.0, [[1.0], [0.0]]), Missing)
     assert set(ONCE) | set(EACH) == set(PARTS)

@@ -48,6 +48,20 @@ def test_the_headline_names_the_run_and_what_is_left():
     assert repaid == "It pays from 0.10 epochs on."
 
 
+@pytest.mark.parametrize("budget", ["", "5m"])
+def test_what_is_not_clear_is_said_so(budget, words):
+    """It is not "not faster": another search may show it."""
+    found = replace(promised(tuned={**PLAIN, "steps": 178.0}), budget=budget)
+    assert found.code == "unclear"
+    said = report.sentences(found, words)
+    assert words("whole-run.unclear") in said
+    assert any("--budget 5m" in sentence for sentence in said) is bool(budget)
+    assert words("whole-run.not-faster") not in said
+    slower = promised(tuned={**PLAIN, "steps": 280.0})
+    assert slower.code == "not-faster"
+    assert report.sentences(slower, words)[-1] == words("whole-run.not-faster")
+
+
 def test_what_became_of_the_workers_is_said():
     seen = {"turns_kept": 4, "turns_fresh": 0, "evaluation_loaders": 2, "evaluation_workers": 1}
     (_, _, said) = report.sentences(promised(workers=seen), Words("en"))

@@ -83,13 +83,14 @@ def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
 def _with(end: Finished, found: Confirmed, by_epoch: bool, screen: Screen, room: Room) -> Finished:
     from flatout.report import whole_run as report
     from flatout.tune.compared import told
+    from flatout.tune.confirm import MOST_PAIRS
 
     whole = told(found, by_epoch)
-    if whole.code == "no-time":
+    if whole.code == "no-time" or (whole.code == "unclear" and whole.pairs < MOST_PAIRS):
         whole = records.replace(whole, budget=_enough(room))
     for sentence in report.sentences(whole, screen.words):
         screen.say(sentence)
-    profile = {} if found.code in ("not-faster", "tuned-fails") else dict(found.knobs)
+    profile = {} if found.code in ("not-faster", "unclear", "tuned-fails") else dict(found.knobs)
     return records.replace(end, profile=profile, whole_run=whole)
 
 

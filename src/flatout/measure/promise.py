@@ -5,7 +5,8 @@ turn to the next epoch, validation, checkpoint, the script's own code). A run wi
 `UNIT_STEPS` steps instead.
 
 Every part has bounds. Within a run they are added up, not combined by squares: what slows a machine down slows all of its
-parts. Plain and tuned runs vary independently, so the bounds of their ratio are combined by squares.
+parts. Plain and tuned runs vary independently, so the bounds of their ratio are combined by squares. Where runs are compared
+with runs, their own scatter says how far their ratio can be trusted (`speedup_of`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ UNIT_STEPS = 100  # of a script without epochs
 
 LEVEL = 0.9  # of the interval, two-sided
 USUAL_SPREAD = 0.04  # of one run's time to the next on a quiet machine: two or three runs tell too little of their own spread …
-USUAL_WEIGHT = 4  # … so this counts as much as this many runs more
+USUAL_WEIGHT = 4  # … so this counts as much as this many runs more, …
+SEEN_WEIGHT = 1  # … and as one where two of each side, at least, showed how they scatter
+SEEN = 2  # so many values beyond the two means
 
 
 class Seconds(Struct, frozen=True, kw_only=True):
@@ -79,7 +82,8 @@ class Building(Struct, frozen=True, kw_only=True):
 class WholeRunPromise(Struct, frozen=True, kw_only=True):
     """What the user's whole run takes, plain and tuned, as confirmed before a profile is written.
 
-    `code`: confirmed; not-faster, tuned-fails (no profile is written); no-time, plain-fails (nothing is known of whole runs).
+    `code`: confirmed; not-faster, unclear (neither is shown), tuned-fails (no profile is written); no-time, plain-fails (of
+    whole runs nothing is known).
     """
 
     code: str
@@ -102,7 +106,7 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop
     workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
     building: Building | None = None  # None where nothing is compiled
-    budget: str = ""  # no-time: the --budget that would confirm it
+    budget: str = ""  # no-time: the --budget that would confirm it; unclear: that has time for more runs, where they are few
     why: str = ""  # a run failed: failed (`detail`: its exit status), did-not-end, no-steps
     detail: str = ""
 
@@ -148,6 +152,23 @@ def ratio_of(plain: Seconds, tuned: Seconds) -> Ratio | Missing:
     down = math.hypot(_log(plain.value, plain.low), _log(tuned.high, tuned.value))
     up = math.hypot(_log(plain.high, plain.value), _log(tuned.value, tuned.low))
     return Ratio(value=value, low=value * math.exp(-down), high=value * math.exp(up))
+
+
+def speedup_of(plain_s: float, tuned_s: float, runs: Sequence[Sequence[float]]) -> Ratio | Missing:
+    """`runs`: the seconds of each plain and of each tuned one. What both scatter by about their own mean counts together."""
+    if plain_s <= 0 or tuned_s <= 0 or not all(runs):
+        return Missing("nothing-timed")
+    means = [math.fsum(side) / len(side) for side in runs]
+    if min(means) <= 0:
+        return Missing("nothing-timed")
+    squares = math.fsum((value / mean - 1) ** 2 for side, mean in zip(runs, means, strict=True) for value in side)
+    seen = sum(len(side) - 1 for side in runs)
+    weight = SEEN_WEIGHT if seen >= SEEN else USUAL_WEIGHT
+    spread = math.sqrt((weight * USUAL_SPREAD**2 + squares) / (weight + seen))
+    error = spread * math.sqrt(math.fsum(1 / len(side) for side in runs))
+    factor = math.exp(student(1 - (1 - LEVEL) / 2, weight + seen) * error)
+    value = plain_s / tuned_s
+    return Ratio(value=value, low=value / factor, high=value * factor)
 
 
 def loop_speedup(plain: RunModel, tuned: RunModel) -> float | Missing:

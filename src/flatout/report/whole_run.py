@@ -26,7 +26,8 @@ def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     told += _workers(whole, words)
     told += _building(whole, words)
     told += _left_out(whole, words)
-    told += [words("whole-run.not-faster")] if whole.code == "not-faster" else []
+    told += [words(f"whole-run.{whole.code}")] if whole.code in ("not-faster", "unclear") else []
+    told += [words("whole-run.more-runs", budget=whole.budget)] if whole.code == "unclear" and whole.budget else []
     return told
 
 

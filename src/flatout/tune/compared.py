@@ -37,7 +37,7 @@ class Arms(Struct, kw_only=True):
 
 
 class Confirmed(Struct, frozen=True, kw_only=True):
-    """`code`: confirmed; not-faster, tuned-fails (then no profile is written); no-time, plain-fails (nothing is known)."""
+    """`code`: confirmed; not-faster, unclear, tuned-fails (no profile is written); no-time, plain-fails (nothing is known)."""
 
     code: str
     knobs: Values
@@ -85,12 +85,12 @@ def judged(
     whole = all(run.whole for run in (*arms.plain, *arms.tuned))
     epochs = epochs_of(arms, length)
     seen = length is None and epochs is not None
-    ratio = ratio_for(plain, tuned, epochs)
+    ratio = _ratio_of_runs(arms, plain, tuned, epochs)
     if loop is not None and isinstance(ratio, Ratio):
         other = ratio_for(plain, _with_loop(plain, tuned, loop), epochs)
         ratio = promise.lower_of(ratio, other) if isinstance(other, Ratio) else ratio
     return Confirmed(
-        code="confirmed" if isinstance(ratio, Ratio) and ratio.low > 1 else "not-faster",
+        code=code_of(ratio),
         knobs=dict(knobs),
         left_out=dict(left_out or {}),
         plain=plain,
@@ -107,12 +107,38 @@ def judged(
     )
 
 
+def code_of(ratio: Ratio | Missing) -> str:
+    """What is not shown to be faster is not shown to be no faster."""
+    if isinstance(ratio, Missing) or ratio.low <= 1 <= ratio.high:
+        return "unclear"
+    return "confirmed" if ratio.low > 1 else "not-faster"
+
+
 def _models(arms: Arms) -> tuple[RunModel, RunModel]:
     """No setting is on before the first batch: the start is the same in both, and all runs tell of it."""
     start = promise.bounded([run.parts["start"] for run in (*arms.plain, *arms.tuned)])
     models = [promise.model_of(side) for side in (arms.plain, arms.tuned)]
     plain, tuned = [RunModel(once={**one.once, "start": start}, each=one.each) for one in models]
     return plain, RunModel(once={**tuned.once, "building": promise.bounded(arms.building_s)}, each=tuned.each)
+
+
+def _ratio_of_runs(arms: Arms, plain: RunModel, tuned: RunModel, epochs: float | None) -> Ratio | Missing:
+    """By the models, and as far as the runs agree among themselves. Each has the start of all, and each tuned one the building
+    of those that tell of it."""
+    start = plain.once["start"].value
+    of_all = {"start": start, "building": tuned.once["building"].value}
+    runs = [
+        [_seconds({**run.parts, "start": start}, run.epochs, epochs) for run in arms.plain],
+        [_seconds({**run.parts, **of_all}, run.epochs, epochs) for run in arms.tuned],
+    ]
+    plain_s, tuned_s = ((_each(one) if epochs is None else promise.total(one, epochs)).value for one in (plain, tuned))
+    return promise.speedup_of(plain_s, tuned_s, runs)
+
+
+def _seconds(parts: Mapping[str, float], measured: float, epochs: float | None) -> float:
+    """Of a run over so many epochs, or of one without what is paid once, by one over `measured`."""
+    each = sum(parts.get(name, 0.0) for name in promise.EACH) / measured
+    return each if epochs is None else epochs * each + sum(parts.get(name, 0.0) for name in promise.ONCE)
 
 
 def ratio_for(plain: RunModel, tuned: RunModel, epochs: float | None) -> Ratio | Missing:

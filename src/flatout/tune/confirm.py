@@ -26,6 +26,7 @@ SLOWER = 1.2  # than foreseen: what a loop with slow steps takes
 KILL_STARTS, KILL_STOPS, KILL_MORE_S = 4.0, 2.0, 30.0  # what has not ended then is ended
 PAIRS, MOST_PAIRS = 2, 4
 COSTS_ONCE = ("compile", "cudnn_benchmark")  # left out in this order
+TOO_FEW = "too-few-steps"  # in a run's time: nothing against its settings
 AGAIN = 0.5  # of a build, once the compiler has kept what it built
 
 # Knobs, what a plain step and turn took (for a tuned run, as its profile will say), until, when it is killed.
@@ -79,7 +80,7 @@ class Confirmation:
         if failed is not None:
             return _failed(failed[0], failed[1], knobs)
         told = self._judged(arms, knobs, length, loop)
-        if told.code == "not-faster":
+        if told.code != "confirmed":
             return self._with_less(arms, told, ends, length, COSTS_ONCE)
         dear = self._not_repaid(told)
         return self._with_less(arms, told, ends, length, (dear,)) if dear else told
@@ -92,11 +93,11 @@ class Confirmation:
             tuned = place % 4 in (1, 2)
             if arms.pairs >= 1 and self._now() + self._expected_s(arms, tuned) > ends:
                 break
-            if place % 2 == 0 and arms.pairs and (slower() or (arms.pairs >= PAIRS and enough())):
+            if place % 2 == 0 and arms.pairs and (enough() if arms.pairs >= PAIRS else len(knobs) > 1 and slower()):
                 break
             found = self._one(knobs if tuned else {}, tuned, arms)
             if isinstance(found, Missing):
-                return None if arms.pairs >= 1 and not tuned else (found, tuned)
+                return None if arms.pairs >= 1 and (not tuned or found.reason == TOO_FEW) else (found, tuned)
             (arms.tuned if tuned else arms.plain).append(found)
         return None
 
@@ -155,7 +156,8 @@ class Confirmation:
                     break
                 found = self._one(knobs, True, arms)
                 if isinstance(found, Missing):
-                    return before if before.code == "confirmed" else _failed(found, True, knobs, left_out)
+                    says_nothing = before.code == "confirmed" or found.reason == TOO_FEW
+                    return before if says_nothing else _failed(found, True, knobs, left_out)
                 rest.tuned.append(found)
             told = self._judged(rest, knobs, length, None, left_out)
             if told.code == "confirmed" and (before.code != "confirmed" or _value(told) > _value(before)):
@@ -173,7 +175,7 @@ def _value(told: Confirmed) -> float:
 
 
 def _failed(found: Missing, tuned: bool, knobs: Values, left_out: Mapping[str, str] | None = None) -> Confirmed:
-    code = "no-time" if found.reason == "too-few-steps" else "tuned-fails" if tuned else "plain-fails"
+    code = "no-time" if found.reason == TOO_FEW else "tuned-fails" if tuned else "plain-fails"
     return Confirmed(code=code, knobs=dict(knobs), left_out=dict(left_out or {}), why=found.reason, detail=found.detail)
 
 
