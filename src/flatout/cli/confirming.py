@@ -35,7 +35,7 @@ def confirmed(
     """`line` begins with the interpreter; `own_starts`: the script gets through with its own batch, else there is no plain run
     to compare with."""
     from flatout.tune import confirm
-    from flatout.tune.run_length import kept_promises, steps_of_an_epoch
+    from flatout.tune.run_length import kept_promises, plain_wall_s, steps_of_an_epoch
     from flatout.tune.whole_runs import measured
 
     if not end.profile or not own_starts:
@@ -53,7 +53,7 @@ def confirmed(
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
 
     confirmation = confirm.Confirmation(run, clock.monotonic, told, kept_promises(line, Path.cwd()), once_of(end))
-    plain_s = _plain_s(end, trials, length)
+    plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     return _with(end, unconfirmed(end, found), batches is not None, screen, room)
 
@@ -120,9 +120,19 @@ def _loop(end: Finished) -> Ratio | None:
     return Ratio(value=end.speedup, low=end.lower, high=end.upper)
 
 
-def _plain_s(end: Finished, trials: Trials, length: RunLength | None) -> float | None:
-    """Of the whole plain run, as foreseen from its loop: a run that fits is made whole."""
-    samples, epochs = trials.ready.get("samples"), length.epochs if length is not None else None
-    if isinstance(end.baseline, Missing) or not samples or epochs is None or end.baseline <= 0:
+def _plain_s(end: Finished, trials: Trials, length: RunLength | None, earlier_s: float | None, step_s: float) -> float | None:
+    """Of the whole plain run, as foreseen: a run that fits is made whole. `earlier_s`: what one took, validation and all; else
+    from the loop, whose `step_s` is that of its first steps."""
+    if length is None:
         return None
-    return trials.start_s + float(epochs * samples / end.baseline)
+    if length.source == "earlier-run" and earlier_s is not None:
+        return earlier_s
+    known = isinstance(end.baseline, float) and end.baseline > 0
+    samples, per_step = trials.ready.get("samples"), trials.plain_per_step
+    if known and samples and length.epochs is not None:
+        return trials.start_s + float(length.epochs * samples / end.baseline)
+    if length.steps is None:
+        return None
+    if known and per_step is not None:
+        return trials.start_s + float(length.steps * per_step / end.baseline)
+    return trials.start_s + length.steps * step_s if step_s else None

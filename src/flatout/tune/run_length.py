@@ -66,6 +66,14 @@ def kept_promises(line: Sequence[str], here: Path) -> list[float]:
     return found
 
 
+def plain_wall_s(line: Sequence[str], here: Path) -> float | None:
+    """Of the newest run of this command that came to its end without any setting."""
+    found = (_read(path) for path in _newest(here))
+    ended = (one for one in found if one is not None and _is_of(one, line) and one.exit_code == 0 and one.steps > 0)
+    plain = (one.wall_s for one in ended if not one.knobs and not any(note.code == "cut-short" for note in one.notes))
+    return next(plain, None)
+
+
 def _is_of(summary: Summary, line: Sequence[str]) -> bool:
     return summary.command[1:] == hide(list(line))[1:]
 

@@ -80,7 +80,7 @@ class Trials:
         self.cards: CardMeter | None = None
         self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known …
         self.at_size: Callable[[BatchLine, int], list[str]] | None = None  # … where that stands in a file that it reads
-        self._plain_per_step: float | None = None  # samples
+        self.plain_per_step: float | None = None  # samples; None until they are known
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.limit: tuple[str, dict[str, str | int]] | None = None  # of what holds the trials, which a child that died met
         self.made: list[Path] = []  # what is new past the protection, as of the last child's end
@@ -300,10 +300,10 @@ class Trials:
         size = segment.knobs.get("batch_size")
         if size is None or self.batch is None:
             if segment.batch is None:
-                self._plain_per_step = per_step
+                self.plain_per_step = per_step
             return result
         seen = ((child.ready() or {}).get("batch_size"), self.ready.get("batch_size"))
-        outcome = batch_outcome(int(size) / self.batch.own, seen, (per_step, self._plain_per_step))
+        outcome = batch_outcome(int(size) / self.batch.own, seen, (per_step, self.plain_per_step))
         return replace(result, outcomes={**result.outcomes, "batch_size": outcome})
 
     def _start(self, early: Values) -> None:
