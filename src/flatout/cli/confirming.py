@@ -127,12 +127,12 @@ def _plain_s(end: Finished, trials: Trials, length: RunLength | None, earlier_s:
         return None
     if length.source == "earlier-run" and earlier_s is not None:
         return earlier_s
-    known = isinstance(end.baseline, float) and end.baseline > 0
+    rate = end.baseline if isinstance(end.baseline, float) else 0.0
     samples, per_step = trials.ready.get("samples"), trials.plain_per_step
-    if known and samples and length.epochs is not None:
-        return trials.start_s + float(length.epochs * samples / end.baseline)
+    if rate > 0 and samples and length.epochs is not None:
+        return trials.start_s + float(length.epochs * samples / rate)
     if length.steps is None:
         return None
-    if known and per_step is not None:
-        return trials.start_s + float(length.steps * per_step / end.baseline)
+    if rate > 0 and per_step is not None:
+        return trials.start_s + float(length.steps * per_step / rate)
     return trials.start_s + length.steps * step_s if step_s else None
