@@ -21,9 +21,10 @@ FIVE_EPOCHS = RunLength(steps=500, epochs=5.0, source="own-argument")
 class Machine:
     """Runs a script of five epochs: `parts` says what each part of a whole run takes under given knobs."""
 
-    def __init__(self, parts, epochs=5.0, longest_s=float("inf"), noise=()):
+    def __init__(self, parts, epochs=5.0, longest_s=float("inf"), noise=(), refused=(), takes_back=()):
         self.parts, self.epochs, self.longest_s = parts, epochs, longest_s
         self.noise = list(noise)
+        self.refused, self.takes_back = dict(refused), list(takes_back)  # of each tuned run
         self.clock = 0.0
         self.ran = []
 
@@ -42,7 +43,9 @@ class Machine:
         whole = sum(parts.values())
         if whole - parts["start"] <= until["cut_s"]:
             self.clock += whole
-            return Measured(parts=parts, epochs=self.epochs, step_s=parts["steps"] / 500, put_on_step=4)
+            back = self.takes_back.pop(0) if knobs and self.takes_back else []
+            more = {"refused": {name: code for name, code in self.refused.items() if name in knobs}, "taken_back": back}
+            return Measured(parts=parts, epochs=self.epochs, step_s=parts["steps"] / 500, put_on_step=4, **more)
         self.clock += until["cut_s"] + parts["start"]
         each = {name: parts[name] / self.epochs for name in promise.EACH}
         return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4)
@@ -224,6 +227,36 @@ def test_of_too_few_steps_without_a_setting_the_rest_says_nothing():
 
     found = Machine(parts).confirm({"workers": "4", "cudnn_benchmark": "on"}, room_s=400.0, plain_s=14.0)
     assert found.code == "not-faster"
+
+
+def test_what_did_not_come_on_is_not_kept():
+    """Seen: it stood in the profile, and every later run called it an error of flatout's."""
+    machine = Machine(faster, refused={"channels_last": "layout-lost"})
+    found = machine.confirm({"workers": "4", "channels_last": "on"}, plain_s=14.0)
+    assert (found.code, found.knobs, found.not_on) == ("confirmed", {"workers": "4"}, {"channels_last": "layout-lost"})
+    assert compared.told(found, by_epoch=True).not_on == found.not_on
+
+
+def test_where_nothing_came_on_nothing_is_confirmed():
+    machine = Machine(lambda knobs: {"steps": 5.0 if knobs else 10.0}, refused={"tf32": "no-such-device"})
+    found = machine.confirm({"tf32": "on"}, plain_s=14.0)
+    assert (found.code, found.knobs) == ("unclear", {})
+
+
+def test_a_run_that_took_a_setting_back_is_run_again():
+    machine = Machine(faster, takes_back=[["tf32"]])
+    found = machine.confirm({"workers": "4", "tf32": "on"}, plain_s=14.0)
+    assert (found.code, found.pairs, found.not_on) == ("confirmed", 2, {})
+    assert len(machine.ran) == 5
+    assert found.knobs == {"workers": "4", "tf32": "on"}
+
+
+@pytest.mark.parametrize(("takes_back", "room_s"), [([["tf32"], ["tf32"]], 100.0), ([["tf32"]], 22.0)])
+def test_what_is_taken_back_again_is_not_kept(takes_back, room_s):
+    """Nor where there is no time for another run."""
+    machine = Machine(faster, takes_back=takes_back)
+    found = machine.confirm({"workers": "4", "tf32": "on"}, room_s=room_s, plain_s=12.0)
+    assert (found.code, found.knobs, found.not_on) == ("confirmed", {"workers": "4"}, {"tf32": "taken-back"})
 
 
 def test_without_time_nothing_is_run():

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from conftest import QUIET
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.launch import journals
 from flatout.launch.trial import TrialChild
 from flatout.tune.whole_runs import RunMade, Scale, measured
@@ -109,12 +109,19 @@ def test_a_run_that_fits_comes_to_its_end_and_its_parts_are_its_wall_time(ran):
     assert found.parts["validation"] > 3 * 40 * 0.002 * 0.8
 
 
-def test_what_became_of_the_workers_is_known(ran):
-    made, _, said = ran(8, 40, 0, knobs={"workers": "2"}, until={"cut_s": 90.0, "stop_s": 120.0})
+def test_what_became_of_the_workers_and_of_other_settings_is_known(ran):
+    knobs = {"workers": "2", "channels_last": "on"}
+    made, _, said = ran(8, 40, 0, knobs=knobs, until={"cut_s": 90.0, "stop_s": 120.0})
     assert made.code == 0, said
-    workers = measured(made, Scale(batches=10.0)).workers
-    assert workers["turns_kept"] >= 4, workers
-    assert not workers["turns_fresh"], workers
+    found = measured(made, Scale(batches=10.0))
+    assert found.workers["turns_kept"] >= 4, found.workers
+    assert not found.workers["turns_fresh"], found.workers
+    assert list(found.refused) == ["channels_last"]
+    assert found.refused["channels_last"]
+    assert not found.taken_back
+    taken = {"kind": "taken-back", "knobs": ["workers"], "code": "slower-in-turn", "details": {"ratio": 0.9}}
+    journals = [[*lines, taken] for lines in made.journals]
+    assert measured(replace(made, journals=journals), Scale(batches=10.0)).taken_back == ["workers"]
 
 
 LOOP = """

@@ -62,6 +62,11 @@ def test_what_is_not_clear_is_said_so(budget, words):
     assert report.sentences(slower, words)[-1] == words("whole-run.not-faster")
 
 
+def test_what_did_not_come_on_is_said(words):
+    said = report.sentences(replace(promised(), not_on={"compile": "taken-back", "tf32": "x"}), words)
+    assert any("compile" in sentence and "tf32" in sentence for sentence in said)
+
+
 def test_what_became_of_the_workers_is_said():
     seen = {"turns_kept": 4, "turns_fresh": 0, "evaluation_loaders": 2, "evaluation_workers": 1}
     (_, _, said) = report.sentences(promised(workers=seen), Words("en"))

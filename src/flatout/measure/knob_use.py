@@ -52,10 +52,10 @@ def uses(settings: Settings, journals: list[list[Line]]) -> list[KnobUse]:
     story = max(stories, key=lambda s: (len(s.outcomes), len(s.proofs), len(s.taken_back)), default=Story([]))
     found = []
     for name, value in settings.values.items():
-        came, code, details = _batch(settings, journals) if name == "batch_size" else _came(name, story)
-        numerics = story.numerics.get(name, "") if came in (Came.APPLIED, Came.UNPROVED) else ""
+        what, code, details = _batch(settings, journals) if name == "batch_size" else came(name, story)
+        numerics = story.numerics.get(name, "") if what in (Came.APPLIED, Came.UNPROVED) else ""
         source = settings.sources.get(name, "")
-        found.append(KnobUse(name=name, value=value, source=source, came=came, code=code, details=details, numerics=numerics))
+        found.append(KnobUse(name=name, value=value, source=source, came=what, code=code, details=details, numerics=numerics))
     return found
 
 
@@ -70,7 +70,8 @@ def _batch(settings: Settings, journals: list[list[Line]]) -> tuple[Came, str, d
     return (Came.APPLIED, "", {"batch_size": sizes[-1]}) if sizes else (Came.UNPROVED, "no-batch-yet", {})
 
 
-def _came(name: str, story: Story) -> tuple[Came, str, dict[str, Any]]:
+def came(name: str, story: Story) -> tuple[Came, str, dict[str, Any]]:
+    """What came of it, by which code, and with which details."""
     outcome = story.outcomes.get(name)
     if outcome is None:
         return Came.REFUSED, "ended-before", {}
@@ -78,8 +79,8 @@ def _came(name: str, story: Story) -> tuple[Came, str, dict[str, Any]]:
         line = story.taken_back[name]
         return Came.TAKEN_BACK, str(line.get("code") or ""), dict(line.get("details") or {})
     if outcome.get("status") != "applied":
-        came = Came.ALREADY if outcome.get("status") == "already" else Came.REFUSED
-        return came, _code(outcome), _details(outcome)
+        what = Came.ALREADY if outcome.get("status") == "already" else Came.REFUSED
+        return what, _code(outcome), _details(outcome)
     return _proved(outcome, story.proofs.get(name))
 
 

@@ -65,6 +65,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     turns: int = 1  # … from a part of it with so many turns
     put_on_step: int | None = None  # after which its settings came on
     workers: dict[str, Any] = field(default_factory=dict)  # what became of them at the ends of epochs, as the agent told it
+    refused: dict[str, str] = field(default_factory=dict)  # settings that did not come on, by the code that says why
+    taken_back: list[str] = field(default_factory=list)  # settings that this run itself found slower
 
     @property
     def total(self) -> float:
@@ -102,6 +104,7 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     whole: bool = True  # the runs came to their end; else put together from parts
     turns: int = 0  # of the epoch that the runs put together met, at least
     left_out: dict[str, str] = field(default_factory=dict)  # settings that this run would not have repaid
+    not_on: dict[str, str] = field(default_factory=dict)  # settings that did not come on in these runs, or were taken back: why
     put_on_step: int | None = None
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop
     workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run

@@ -80,7 +80,8 @@ def _building(whole: WholeRunPromise, words: Words) -> list[str]:
 
 
 def _left_out(whole: WholeRunPromise, words: Words) -> list[str]:
-    return [words("whole-run.left-out", knobs=_knobs(whole.left_out, words))] if whole.left_out else []
+    said = [words("whole-run.left-out", knobs=_knobs(whole.left_out, words))] if whole.left_out else []
+    return said + ([words("whole-run.not-on", knobs=words("run.comma").join(whole.not_on))] if whole.not_on else [])
 
 
 def _left(whole: WholeRunPromise, words: Words) -> str:

@@ -42,6 +42,7 @@ class Confirmed(Struct, frozen=True, kw_only=True):
     code: str
     knobs: Values
     left_out: Values = field(default_factory=dict)  # what would not have been repaid
+    not_on: dict[str, str] = field(default_factory=dict)  # what did not come on, or was taken back
     plain: RunModel | None = None
     tuned: RunModel | None = None
     epochs: float | None = None  # that the promise is for; None: unknown, the promise is that of each epoch
@@ -85,13 +86,15 @@ def judged(
     whole = all(run.whole for run in (*arms.plain, *arms.tuned))
     epochs = epochs_of(arms, length)
     seen = length is None and epochs is not None
+    gone = not_on(arms)
     ratio = _ratio_of_runs(arms, plain, tuned, epochs)
     if loop is not None and isinstance(ratio, Ratio):
         other = ratio_for(plain, _with_loop(plain, tuned, loop), epochs)
         ratio = promise.lower_of(ratio, other) if isinstance(other, Ratio) else ratio
     return Confirmed(
-        code=code_of(ratio),
-        knobs=dict(knobs),
+        code=code_of(ratio) if knobs.keys() - gone.keys() or not knobs else "unclear",
+        knobs={name: value for name, value in knobs.items() if name not in gone},
+        not_on=gone,
         left_out=dict(left_out or {}),
         plain=plain,
         tuned=tuned,
@@ -105,6 +108,13 @@ def judged(
         plain_step_s=_least([run.step_s for run in arms.plain]),
         workers=next((run.workers for run in reversed(arms.tuned)), {}),
     )
+
+
+def not_on(arms: Arms) -> dict[str, str]:
+    """What no tuned run had on to its end. What was taken back and counts all the same was so twice."""
+    gone = {name: "taken-back" for run in arms.tuned for name in run.taken_back}
+    first = arms.tuned[0].refused if arms.tuned else {}
+    return {**{name: code for name, code in first.items() if all(name in run.refused for run in arms.tuned)}, **gone}
 
 
 def code_of(ratio: Ratio | Missing) -> str:
@@ -187,6 +197,7 @@ def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
         whole=found.whole,
         turns=found.turns,
         left_out=dict(found.left_out),
+        not_on=dict(found.not_on),
         put_on_step=found.put_on_step,
         plain_step_s=found.plain_step_s,
         workers=dict(found.workers),

@@ -95,7 +95,7 @@ class Confirmation:
                 break
             if place % 2 == 0 and arms.pairs and (enough() if arms.pairs >= PAIRS else len(knobs) > 1 and slower()):
                 break
-            found = self._one(knobs if tuned else {}, tuned, arms)
+            found = self._one(knobs if tuned else {}, tuned, arms, ends)
             if isinstance(found, Missing):
                 return None if arms.pairs >= 1 and (not tuned or found.reason == TOO_FEW) else (found, tuned)
             (arms.tuned if tuned else arms.plain).append(found)
@@ -106,7 +106,15 @@ class Confirmation:
         built_s = arms.first_building_s if tuned and len(arms.tuned) == 1 else None
         return self._longest_s[tuned] - (1 - AGAIN) * (built_s or 0.0)
 
-    def _one(self, knobs: Values, tuned: bool, arms: Arms) -> Measured | Missing:
+    def _one(self, knobs: Values, tuned: bool, arms: Arms, ends: float) -> Measured | Missing:
+        """Once more, where the run took a setting back and there is time: until then it ran with it."""
+        found = self._ran(knobs, tuned, arms)
+        if isinstance(found, Missing) or not found.taken_back or self._now() + self._expected_s(arms, tuned) > ends:
+            return found
+        again = self._ran(knobs, tuned, arms)
+        return found if isinstance(again, Missing) and again.reason == TOO_FEW else again
+
+    def _ran(self, knobs: Values, tuned: bool, arms: Arms) -> Measured | Missing:
         self._number += 1
         self._told(self._number, tuned)
         began = self._now()
@@ -154,7 +162,7 @@ class Confirmation:
             for _ in range(PAIRS):
                 if rest.tuned and self._now() + one_s > ends:
                     break
-                found = self._one(knobs, True, arms)
+                found = self._one(knobs, True, arms, ends)
                 if isinstance(found, Missing):
                     says_nothing = before.code == "confirmed" or found.reason == TOO_FEW
                     return before if says_nothing else _failed(found, True, knobs, left_out)

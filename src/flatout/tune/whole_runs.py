@@ -6,9 +6,10 @@ from typing import Any
 
 from _flatout_agent.wire import PHASES
 from flatout.base.records import Missing, Struct, replace
+from flatout.knobs.model import Came
 from flatout.measure import promise
 from flatout.measure.attribution import ProcessStory, close_account, read_story
-from flatout.measure.knob_use import Story
+from flatout.measure.knob_use import Story, came
 from flatout.measure.parts import parts_of
 from flatout.measure.promise import Measured
 
@@ -65,7 +66,14 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
         return Missing("too-few-steps")
     else:
         found = _put_together(parts, loop, scale.steps(story), scale)
-    return replace(found, step_s=step_s, put_on_step=_put_on_step(lines), workers=_workers(lines))
+    return replace(
+        found,
+        step_s=step_s,
+        put_on_step=_put_on_step(lines),
+        workers=_workers(lines),
+        refused=_refused(lines),
+        taken_back=sorted(Story(lines).taken_back),
+    )
 
 
 class Loop(Struct, frozen=True, kw_only=True):
@@ -112,6 +120,13 @@ def _put_on_step(lines: list[Line]) -> int | None:
 def _workers(lines: list[Line]) -> dict[str, Any]:
     proof = Story(lines).proofs.get("workers") or {}
     return dict(proof.get("details") or {}) if proof.get("status") == "applied" else {}
+
+
+def _refused(lines: list[Line]) -> dict[str, str]:
+    """As a later run would tell of them: what was kept and did not come on."""
+    story = Story(lines)
+    told = {name: came(name, story) for name in story.outcomes}
+    return {name: code for name, (what, code, _) in told.items() if what is Came.REFUSED}
 
 
 def _put_together(parts: dict[str, float], loop: Loop, steps: float, scale: Scale) -> Measured:
