@@ -86,6 +86,55 @@ def test_what_one_run_does_not_repay_is_left_out():
     assert found.ratio.value == pytest.approx(13.5 / 5.5)
 
 
+def hurting(*bad):
+    """TF32 gives a quarter; what is named costs where it does: workers at the epoch's turn, a layout in the validation."""
+
+    def parts(knobs):
+        steps = 10.0 * (0.75 if "tf32" in knobs else 1.0) * (0.95 if "workers" in knobs else 1.0)
+        turns = 6.0 if "workers" in bad and "workers" in knobs else 0.0
+        validation = 6.0 if "channels_last" in bad and "channels_last" in knobs else 1.0
+        return {"start": 2.0, "steps": steps, "turns": turns, "validation": validation}
+
+    return parts
+
+
+LOADER = {"workers": "4", "pin_memory": "on"}
+
+
+@pytest.mark.parametrize(("bad", "gone"), [("workers", LOADER), ("channels_last", {"channels_last": "on"})])
+def test_one_setting_that_hurts_does_not_take_the_others(bad, gone):
+    """Seen: workers that cost more at the epoch's turn than they gave in the loop ended a search without a profile."""
+    knobs = {**LOADER, "channels_last": "on", "tf32": "on"}
+    gains = {"tf32": 1.25, "channels_last": 1.03, "workers": 1.05}
+    found = Machine(hurting(bad)).confirm(knobs, room_s=110.0, plain_s=13.0, gains=gains)
+    assert (found.code, found.left_out) == ("confirmed", gone)
+    assert found.knobs == {name: value for name, value in knobs.items() if name not in gone}
+
+
+def test_what_is_no_faster_left_out_comes_back():
+    """Both cost a little; the loader's are asked first, and are not what it is."""
+    found = Machine(hurting("channels_last")).confirm(
+        {**LOADER, "channels_last": "on", "tf32": "on"}, room_s=200.0, plain_s=13.0, gains={"tf32": 1.25, "workers": 1.01}
+    )
+    assert (found.code, found.left_out) == ("confirmed", {"channels_last": "on"})
+
+
+def test_the_time_to_leave_something_out_is_kept():
+    """In a room for two pairs the second one is not run where the first looks slower."""
+    machine = Machine(hurting("workers"), noise=[1.0, 0.85])
+    found = machine.confirm({**LOADER, "tf32": "on"}, room_s=56.0, plain_s=13.0)
+    assert (found.code, found.left_out) == ("confirmed", LOADER)
+
+
+def test_what_looks_faster_is_not_taken_apart():
+    """Whatever gave least gave something; without a part that grew there is nothing to suspect."""
+    noise = [1.0, 0.99, 1.0, 1.03, 0.98, 1.02, 1.0, 1.0]
+    machine = Machine(lambda knobs: {"steps": 9.95 if knobs else 10.0}, noise=noise)
+    found = machine.confirm({"channels_last": "on", "tf32": "on"}, room_s=400.0, plain_s=10.0)
+    assert (found.code, found.left_out) == ("unclear", {})
+    assert len(machine.ran) == 8
+
+
 def test_a_longer_run_repays_it():
     machine = Machine(faster)
     length = RunLength(steps=50000, epochs=500.0, source="asked")

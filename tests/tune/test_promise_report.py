@@ -86,6 +86,7 @@ def test_what_became_of_the_workers_is_said():
         {"length": RunLength(epochs=1.0, source="seen")},
         {"tuned": {**TUNED, "building": 200.0}},
         {"left_out": {"compile": "default"}},
+        {"left_out": {"workers": "4", "cudnn_benchmark": "on"}},
     ],
 )
 def test_everything_is_said_in_both_languages(more, words):

@@ -52,7 +52,8 @@ def confirmed(
     def told(number: int, tuned: bool) -> None:
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
 
-    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept_promises(line, Path.cwd()), once_of(end))
+    kept = kept_promises(line, Path.cwd())
+    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept, once_of(end), gains_of(end))
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     return _with(end, unconfirmed(end, found), batches is not None, screen, room)
@@ -62,13 +63,18 @@ def once_of(end: Finished) -> dict[str, Once]:
     """What was compiled in the search, and what it gave there by itself."""
     from flatout.tune.confirm import Once, compiled
 
-    known = {
+    known = gains_of(end)
+    names = [name for name in end.build_s if name in end.profile and compiled(end.profile)]
+    return {name: Once(build_s=end.build_s[name], gain=known.get(name)) for name in names}
+
+
+def gains_of(end: Finished) -> dict[str, float]:
+    """What each setting that was kept gave in the search by itself, where it was tried by itself."""
+    return {
         one.knob: one.ratio
         for one in end.decisions
         if end.profile.get(one.knob) == one.value and one.code != "faster-together" and isinstance(one.ratio, float)
     }
-    names = [name for name in end.build_s if name in end.profile and compiled(end.profile)]
-    return {name: Once(build_s=end.build_s[name], gain=known.get(name)) for name in names}
 
 
 def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:

@@ -7,6 +7,7 @@ from flatout.base.words import Words
 from flatout.measure.parts import PARTS
 from flatout.measure.promise import WholeRunPromise
 from flatout.report import numbers, run_workers
+from flatout.tune.confirm import COSTS_ONCE
 
 WORTH_NAMING = 0.05  # of the tuned run: a part beside the steps that takes more is named
 MOST_NAMED = 3
@@ -80,7 +81,10 @@ def _building(whole: WholeRunPromise, words: Words) -> list[str]:
 
 
 def _left_out(whole: WholeRunPromise, words: Words) -> list[str]:
-    said = [words("whole-run.left-out", knobs=_knobs(whole.left_out, words))] if whole.left_out else []
+    once = {name: value for name, value in whole.left_out.items() if name in COSTS_ONCE}
+    slower = {name: value for name, value in whole.left_out.items() if name not in COSTS_ONCE}
+    said = [words("whole-run.left-out", knobs=_knobs(once, words))] if once else []
+    said += [words("whole-run.left-out-slower", knobs=_knobs(slower, words))] if slower else []
     return said + ([words("whole-run.not-on", knobs=words("run.comma").join(whole.not_on))] if whole.not_on else [])
 
 

@@ -2,7 +2,7 @@
 
 A run that fits its share of the time goes to the script's end. A longer one is ended early in both arms: its epoch after some
 seconds, the process after the turn; the whole run is then put together from its parts. Where the tuned runs are not faster
-beyond doubt, the settings that cost time once are left out, compiling first, and the rest is confirmed by itself.
+beyond doubt, settings are left out by the part in which the time is lost, and the rest is confirmed by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flatout.launch.compiled import NOTHING_BUILT
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
 from flatout.tune.budget import LOOP_S, Costs
-from flatout.tune.compared import Arms, Confirmed, building_of, judged, plain_pace
+from flatout.tune.compared import Arms, Confirmed, building_of, code_of, judged, plain_pace
 from flatout.tune.model import Values
 from flatout.tune.run_length import RunLength
 
@@ -26,6 +26,8 @@ SLOWER = 1.2  # than foreseen: what a loop with slow steps takes
 KILL_STARTS, KILL_STOPS, KILL_MORE_S = 4.0, 2.0, 30.0  # what has not ended then is ended
 PAIRS, MOST_PAIRS = 2, 4
 COSTS_ONCE = ("compile", "cudnn_benchmark")  # left out in this order
+OF_THE_LOADER = ("workers", "persistent_workers", "prefetch_factor", "pin_memory")  # together
+AT_THE_TURN = ("turns", "exit")  # where these cost
 TOO_FEW = "too-few-steps"  # in a run's time: nothing against its settings
 AGAIN = 0.5  # of a build, once the compiler has kept what it built
 
@@ -51,9 +53,12 @@ class Confirmation:
         told: Told = lambda number, tuned: None,
         kept: Sequence[float] = (),
         once: Mapping[str, Once] | None = None,
+        gains: Mapping[str, float] | None = None,
     ) -> None:
-        """`kept`: delivered ÷ promised of earlier runs of this command under a profile; `once`: what is compiled."""
+        """`kept`: delivered ÷ promised of earlier runs of this command under a profile; `once`: what is compiled; `gains`: what
+        each setting gave in the search."""
         self._once = once or {}
+        self._gains = gains or {}
         self._kept = kept
         self._run = run
         self._now = now
@@ -76,30 +81,40 @@ class Confirmation:
         self._until = {"cut_s": loop_s if fits else CUT * loop_s, "stop_s": stop_s}
         self._longest_run_s = KILL_STARTS * costs.start_s + KILL_STOPS * stop_s + KILL_MORE_S
         arms = Arms(kept=compiled(knobs))
-        failed = self._pairs(arms, knobs, ends, lambda: _decided(arms, length, loop), lambda: _slower(arms, length, loop))
+        failed = self._pairs(arms, knobs, ends, lambda: _ratio(arms, length, loop), lambda: _slower(arms, length, loop))
         if failed is not None:
             return _failed(failed[0], failed[1], knobs)
         told = self._judged(arms, knobs, length, loop)
         if told.code != "confirmed":
-            return self._with_less(arms, told, ends, length, COSTS_ONCE)
+            return self._with_less(arms, told, ends, length, suspects(told, self._gains))
         dear = self._not_repaid(told)
-        return self._with_less(arms, told, ends, length, (dear,)) if dear else told
+        return self._with_less(arms, told, ends, length, [(dear,)]) if dear else told
 
     def _pairs(
-        self, arms: Arms, knobs: Values, ends: float, enough: Callable[[], bool], slower: Callable[[], bool]
+        self, arms: Arms, knobs: Values, ends: float, ratio: Callable[[], Ratio | Missing], slower: Callable[[], bool]
     ) -> tuple[Missing, bool] | None:
-        """Plain, tuned, tuned, plain … until it is enough, or the time is over; why it failed, if it did."""
+        """Plain, tuned, tuned, plain … until it is decided, or the time is over; why it failed, if it did."""
         for place in range(2 * MOST_PAIRS):
             tuned = place % 4 in (1, 2)
             if arms.pairs >= 1 and self._now() + self._expected_s(arms, tuned) > ends:
                 break
-            if place % 2 == 0 and arms.pairs and (enough() if arms.pairs >= PAIRS else len(knobs) > 1 and slower()):
+            if place % 2 == 0 and arms.pairs and self._enough(arms, ends, ratio(), len(knobs) > 1, slower):
                 break
             found = self._one(knobs if tuned else {}, tuned, arms, ends)
             if isinstance(found, Missing):
                 return None if arms.pairs >= 1 and (not tuned or found.reason == TOO_FEW) else (found, tuned)
             (arms.tuned if tuned else arms.plain).append(found)
         return None
+
+    def _enough(self, arms: Arms, ends: float, ratio: Ratio | Missing, divisible: bool, slower: Callable[[], bool]) -> bool:
+        """It is decided; or it looks slower, and the time that is left is needed to find out which setting it is."""
+        if divisible and slower():
+            return True
+        if arms.pairs >= PAIRS and code_of(ratio) != "unclear":
+            return True
+        pair_s = self._expected_s(arms, False) + self._expected_s(arms, True)
+        behind = divisible and isinstance(ratio, Ratio) and ratio.value < 1
+        return behind and self._now() + pair_s + self._longest_s[True] > ends
 
     def _expected_s(self, arms: Arms, tuned: bool) -> float:
         """Of the next such run."""
@@ -147,35 +162,78 @@ class Confirmation:
         return next((name for name, gain in gains.items() if built_s > (gain - 1) * steps_s), None)
 
     def _with_less(
-        self, arms: Arms, before: Confirmed, ends: float, length: RunLength | None, names: Sequence[str]
+        self, arms: Arms, before: Confirmed, ends: float, length: RunLength | None, groups: Sequence[Sequence[str]]
     ) -> Confirmed:
-        """Without what costs time once, one after the other, as long as there is time for a run; what was confirmed with
-        it stays unless it is faster without."""
-        knobs, left_out = dict(before.knobs), dict(before.left_out)
-        built = min(run.parts.get("building", 0.0) for run in arms.tuned)
-        one_s = max(0.0, self._longest_s[True] - built)
-        for name in names:
-            if name not in knobs or len(knobs) < 2 or self._now() + one_s > ends:
+        """Without some of its settings, one group after the other, as long as there is time for a run; what was confirmed with
+        them stays unless it is faster without. What makes it no faster to leave it out comes back."""
+        knobs, best = dict(before.knobs), before
+        for group in groups:
+            less = {name: value for name, value in knobs.items() if name not in group}
+            if not less or len(less) == len(knobs):
                 continue
-            left_out[name] = knobs.pop(name)
-            rest = Arms(plain=arms.plain, kept=compiled(knobs))
-            for _ in range(PAIRS):
-                if rest.tuned and self._now() + one_s > ends:
-                    break
-                found = self._one(knobs, True, arms, ends)
-                if isinstance(found, Missing):
-                    says_nothing = before.code == "confirmed" or found.reason == TOO_FEW
-                    return before if says_nothing else _failed(found, True, knobs, left_out)
-                rest.tuned.append(found)
-            told = self._judged(rest, knobs, length, None, left_out)
-            if told.code == "confirmed" and (before.code != "confirmed" or _value(told) > _value(before)):
+            built = any(name in before.knobs and name not in less for name in COSTS_ONCE)
+            one_s = self._longest_s[True] - (min(run.parts.get("building", 0.0) for run in arms.tuned) if built else 0.0)
+            told = self._rest(Arms(plain=arms.plain, kept=compiled(less)), less, length, (ends, one_s, _value(best)))
+            if isinstance(told, Missing):
+                says_nothing = before.code == "confirmed" or told.reason == TOO_FEW
+                return before if says_nothing else _failed(told, True, less, _left(before, less))
+            if told is None or _value(told) <= _value(best):
+                continue
+            told = replace(told, left_out=_left(before, told.knobs))
+            if told.code == "confirmed":
                 return told
+            knobs, best = dict(told.knobs), told
         return before
+
+    def _rest(
+        self, arms: Arms, knobs: Values, length: RunLength | None, room: tuple[float, float, float]
+    ) -> Confirmed | Missing | None:
+        """What these alone give; None where there is no time for a run. `room`: when it ends, what a run takes, and the ratio
+        that they must exceed."""
+        told: Confirmed | None = None
+        ends, one_s, least = room
+        while len(arms.tuned) < PAIRS and self._now() + one_s <= ends and (told is None or _value(told) > least):
+            found = self._one(knobs, True, arms, ends)
+            if isinstance(found, Missing):
+                return told if told is not None and found.reason == TOO_FEW else found
+            arms.tuned.append(found)
+            told = self._judged(arms, knobs, length, None)
+        return told
 
 
 def compiled(knobs: Values) -> bool:
     """By a compiler, which keeps what it built; not recorded."""
     return knobs.get("compile") not in NOTHING_BUILT
+
+
+def suspects(told: Confirmed, gains: Mapping[str, float]) -> list[tuple[str, ...]]:
+    """In which order settings are left out of what is not faster: those that cost in a part that grew, the one that grew most
+    first; then, of what looks slower, those that gave least. Those of the loader go together."""
+    once: list[tuple[str, ...]] = [(name,) for name in COSTS_ONCE if name in told.knobs]
+    loader = [group for group in [tuple(name for name in OF_THE_LOADER if name in told.knobs)] if group]
+    by_part = [*once, *loader]
+    if _more_s(told, AT_THE_TURN) <= 0:
+        by_part = once
+    elif _more_s(told, AT_THE_TURN) > _more_s(told, ("building",)):
+        by_part = [*loader, *once]
+    if _value(told) >= 1:
+        return by_part
+    others = [(name,) for name in told.knobs if name not in (*OF_THE_LOADER, *COSTS_ONCE)]
+    rest = [group for group in (*loader, *others) if group not in by_part]
+    return [*by_part, *sorted(rest, key=lambda group: min(gains.get(name, 1.0) for name in group))]
+
+
+def _more_s(told: Confirmed, parts: Sequence[str]) -> float:
+    """That the tuned run spends in them beyond the plain one."""
+    if told.plain is None or told.tuned is None:
+        return 0.0
+    plain, tuned = (promise.parts_of(one, told.epochs or 1.0) for one in (told.plain, told.tuned))
+    return sum(tuned[name] - plain[name] for name in parts)
+
+
+def _left(before: Confirmed, knobs: Values) -> Values:
+    """Out of what was asked for; what never came on is told of by itself."""
+    return {**before.left_out, **{name: value for name, value in before.knobs.items() if name not in knobs}}
 
 
 def _value(told: Confirmed) -> float:
@@ -187,9 +245,8 @@ def _failed(found: Missing, tuned: bool, knobs: Values, left_out: Mapping[str, s
     return Confirmed(code=code, knobs=dict(knobs), left_out=dict(left_out or {}), why=found.reason, detail=found.detail)
 
 
-def _decided(arms: Arms, length: RunLength | None, loop: Ratio | None) -> bool:
-    ratio = judged(arms, {}, length, loop).ratio
-    return isinstance(ratio, Ratio) and (ratio.low > 1 or ratio.high < 1)
+def _ratio(arms: Arms, length: RunLength | None, loop: Ratio | None) -> Ratio | Missing:
+    return judged(arms, {}, length, loop).ratio
 
 
 def _slower(arms: Arms, length: RunLength | None, loop: Ratio | None) -> bool:
@@ -198,5 +255,5 @@ def _slower(arms: Arms, length: RunLength | None, loop: Ratio | None) -> bool:
         first = arms.tuned[0]
         parts = {**first.parts, "building": AGAIN * first.parts.get("building", 0.0)}
         arms = replace(arms, tuned=[replace(first, parts=parts)])
-    ratio = judged(arms, {}, length, loop).ratio
+    ratio = _ratio(arms, length, loop)
     return isinstance(ratio, Ratio) and ratio.high < 1
