@@ -237,6 +237,37 @@ def test_a_plain_run_that_dies_tells_nothing_of_the_settings():
     assert (found.code, found.knobs) == ("plain-fails", {"workers": "4"})
 
 
+class Counts(Machine):
+    """It draws as many batches as its epoch has, and dies where this ends early."""
+
+    def run(self, knobs, plain, until, longest_s):
+        if until["cut_s"] < until["stop_s"]:
+            self.ran.append(dict(knobs))
+            self.clock += until["cut_s"] + 2.0
+            return Missing("failed", "1")
+        return super().run(knobs, plain, until, longest_s)
+
+
+def test_a_script_that_counts_its_batches_is_confirmed_without_a_cut():
+    """Seen: the plain script died of an epoch that was cut short, and never got a promise."""
+    machine = Counts(lambda knobs: {"start": 2.0, "steps": 100.0 if knobs else 400.0})
+    found = machine.confirm({"workers": "4"}, length=None)
+    assert (found.code, found.whole) == ("confirmed", False)
+    assert machine.ran[:3] == [{}, {}, {"workers": "4"}]
+
+
+def test_a_script_that_dies_before_the_cut_is_not_run_again():
+    class Dies(Machine):
+        def run(self, knobs, plain, until, longest_s):
+            self.ran.append(dict(knobs))
+            self.clock += 0.5 * until["cut_s"]
+            return Missing("failed", "1")
+
+    machine = Dies(faster)
+    assert machine.confirm({"workers": "4"}).code == "plain-fails"
+    assert machine.ran == [{}]
+
+
 def test_a_plain_run_that_dies_later_leaves_what_was_measured():
     """The data may have been removed meanwhile: two runs are there that say something."""
     left = [1, 1, 1]

@@ -4,6 +4,7 @@ import math
 import os
 import sys
 import time
+from itertools import count
 
 import pytest
 
@@ -55,10 +56,12 @@ if __name__ == "__main__":
 def ran(tmp_path, script):
     """The script in a child as tune starts it; what the parent knows of it, its own lines and what it printed."""
 
+    number = count()
+
     def run(*arguments, source=TRAIN, **job):
         command = [sys.executable, str(script(source)), *map(str, arguments), str(tmp_path / "saved.pt")]
         began = time.monotonic()
-        child = TrialChild(command, {**os.environ, **QUIET}, tmp_path / "child", **job)
+        child = TrialChild(command, {**os.environ, **QUIET}, tmp_path / f"child-{next(number)}", **job)
         try:
             code = child.process.wait(120)
             wall_s = time.monotonic() - began
@@ -107,6 +110,22 @@ def test_a_run_that_fits_comes_to_its_end_and_its_parts_are_its_wall_time(ran):
     assert (found.whole, found.epochs) == (True, 3.0)
     assert math.isclose(found.total, made.wall_s, rel_tol=0.02)
     assert found.parts["validation"] > 3 * 40 * 0.002 * 0.8
+
+
+COUNTS = TRAIN.replace(
+    "for x, y in training:", "drawn = iter(training)\n        for _ in range(len(training)):\n            x, y = next(drawn)"
+)
+
+
+@pytest.mark.thorough
+def test_a_script_that_counts_its_batches_dies_of_the_cut_and_not_without(ran):
+    arguments = (2, 100_000, 0)
+    cut, _, said = ran(*arguments, source=COUNTS, until={"cut_s": 1.0, "stop_s": 90.0})
+    assert (cut.code, "StopIteration" in said) == (1, True)
+    made, lines, said = ran(*arguments, source=COUNTS, until={"cut_s": 1.0, "stop_s": 1.0})
+    assert made.code == 0, said
+    assert early(lines)[0]["turns"] == 0
+    assert measured(made, Scale(batches=25_000.0)).step_s > 0.002
 
 
 def test_what_became_of_the_workers_and_of_other_settings_is_known(ran):

@@ -67,6 +67,7 @@ class Confirmation:
         self._longest_s = {False: 0.0, True: 0.0}  # of a plain and of a tuned run
         self._until: dict[str, float] = {}
         self._longest_run_s = 0.0
+        self._loop_s = 0.0  # of a run that is not cut: until it has settled, and what is timed
 
     def confirm(self, knobs: Values, room_s: float, costs: Costs, length: RunLength | None, loop: Ratio | None,
                 plain_s: float | None = None) -> Confirmed:  # fmt: skip
@@ -80,6 +81,7 @@ class Confirmation:
         stop_s = max(STOP * loop_s, SLOWER * costs.loop_s)
         self._until = {"cut_s": loop_s if fits else CUT * loop_s, "stop_s": stop_s}
         self._longest_run_s = KILL_STARTS * costs.start_s + KILL_STOPS * stop_s + KILL_MORE_S
+        self._loop_s = costs.loop_s
         arms = Arms(kept=compiled(knobs))
         failed = self._pairs(arms, knobs, ends, lambda: _ratio(arms, length, loop), lambda: _slower(arms, length, loop))
         if failed is not None:
@@ -101,10 +103,21 @@ class Confirmation:
             if place % 2 == 0 and arms.pairs and self._enough(arms, ends, ratio(), len(knobs) > 1, slower):
                 break
             found = self._one(knobs if tuned else {}, tuned, arms, ends)
+            if isinstance(found, Missing) and not arms.plain and self._cut_may_be_why(found):
+                found = self._one({}, False, arms, ends)
             if isinstance(found, Missing):
                 return None if arms.pairs >= 1 and (not tuned or found.reason == TOO_FEW) else (found, tuned)
             (arms.tuned if tuned else arms.plain).append(found)
         return None
+
+    def _cut_may_be_why(self, found: Missing) -> bool:
+        """A plain script that draws as many batches as it has counted does not bear that its epoch ends early: no epoch is cut
+        from then on, and the runs end in the midst of one."""
+        cut_s = self._until["cut_s"]
+        if found.reason != "failed" or self._longest_s[False] < cut_s:
+            return False
+        self._until = {"cut_s": max(cut_s, self._loop_s), "stop_s": max(cut_s, self._loop_s)}
+        return True
 
     def _enough(self, arms: Arms, ends: float, ratio: Ratio | Missing, divisible: bool, slower: Callable[[], bool]) -> bool:
         """It is decided; or it looks slower, and the time that is left is needed to find out which setting it is."""
