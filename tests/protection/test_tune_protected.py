@@ -9,6 +9,7 @@ import pytest
 from planted_files import Homes
 
 from conftest import QUIET
+from flatout.launch.guard import Guard
 
 TRAIN = """
 import csv, os, shutil, sys
@@ -57,3 +58,50 @@ def test_a_dry_run_changes_nothing(tmp_path, overlay_for):
         assert (tmp_path / "outputs" / "best.pt").read_bytes() == b"mine"
     finally:
         homes.remove()
+
+
+QUICK = """
+import torch
+net = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+while True:
+    optimizer.zero_grad()
+    net(torch.randn(16, 8)).sum().backward()
+    optimizer.step()
+"""
+SHELL_LINES = ["{} > log.txt 2>&1", "{} 2>&1 | tee log.txt"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("line", SHELL_LINES)
+@pytest.mark.parametrize("kind", ["guard", "landlock"])
+@pytest.mark.skipif(sys.platform != "linux", reason="what a pipeline has open, Linux tells")
+def test_what_is_written_to_by_the_command_itself_no_trial_has_changed(kind, line, script, tmp_path):
+    pytest.importorskip("torch")
+    script(QUICK)
+    (tmp_path / "log.txt").write_text("of before")
+    command = f"{sys.executable} -m flatout tune --no-parity --budget 4s train.py"
+    environ = {**os.environ, **QUIET, "FLATOUT_TRIALS": kind}
+    subprocess.run(line.format(command), shell=True, cwd=tmp_path, env=environ, check=True, start_new_session=True)
+    assert "past the watch" not in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a pipeline has open, Linux tells")
+def test_a_file_that_the_pipeline_has_open_is_its_own(tmp_path):
+    log, other = tmp_path / "log.txt", tmp_path / "results.csv"
+    log.write_text("of before")
+    other.write_text("of before")
+    with (
+        Guard([tmp_path], os.environ) as guard,
+        subprocess.Popen(["tee", log], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as tee,
+    ):
+        tee.stdin.write(b"said")
+        tee.stdin.flush()
+        while log.read_text() != "said":
+            pass
+        assert guard.changed() == []
+        other.write_text("of a trial")
+        assert guard.changed() == [other]
+        tee.stdin.close()
+        tee.wait()
+        assert set(guard.changed()) == {log, other}

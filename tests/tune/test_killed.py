@@ -185,26 +185,46 @@ def test_both_who_would_end_it_are_killed_while_a_trial_starts(kind, when, tmp_p
 
 ENDS = """
 import os, sys, time, torch
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self):
+        return 10**9
+    def __getitem__(self, index):
+        if index == 3000 and sys.argv[1] == "worker-hangs":
+            time.sleep(3600)
+        if index == 3000 and sys.argv[1] == "worker-dies":
+            os.kill(os.getpid(), 9)
+        return torch.ones(4)
 if sys.argv[1] == "hangs-first":
     time.sleep(3600)
+while sys.argv[1] == "busy-first":
+    pass
+batches = iter(DataLoader(Data(), batch_size=8, num_workers=2)) if "worker" in sys.argv[1] else None
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(10**9):
     optimizer.zero_grad()
-    model(torch.randn(8, 4)).sum().backward()
+    model(next(batches) if batches else torch.randn(8, 4)).sum().backward()
     optimizer.step()
     if step == 300 and sys.argv[1] == "hangs":
         time.sleep(3600)
+    while step == 300 and sys.argv[1] == "busy":
+        pass
     if step == 300 and sys.argv[1] == "dies":
         os.kill(os.getpid(), 9)
 """
 
 
-@pytest.mark.parametrize("how", ["hangs-first", "hangs", "dies"])
+HOW = ["hangs-first", "hangs", "dies", "busy-first"]
+RARE = ["busy", "worker-hangs", "worker-dies"]
+
+
+@pytest.mark.parametrize("how", [*HOW, *(pytest.param(how, marks=pytest.mark.thorough) for how in RARE)])
 def test_five_seconds_are_no_more_than_fifteen(how, flatout, script):
     path = script(ENDS)
     began = time.monotonic()
-    ended = flatout("tune", "--budget", "5s", "--no-parity", path.name, how)
+    options = () if how in RARE else ("--no-parity",)
+    ended = flatout("tune", "--budget", "5s", *options, path.name, how)
     took = time.monotonic() - began
     assert "Traceback" not in ended.stderr
     assert took < 15.0 * slowness(), (took, ended.stderr)

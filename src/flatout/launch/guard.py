@@ -20,6 +20,7 @@ from flatout.launch import folder, guard_proof
 from flatout.launch.compiled import caches, user_cache
 from flatout.launch.last_watch import remove
 from flatout.launch.overlay import DOWNLOADS
+from flatout.launch.own_output import own_output
 from flatout.launch.scratch import LONGEST_TEMPORARY, SHARED_MEMORY, Scratch
 from flatout.launch.told import network_limit, told
 from flatout.launch.watch import State, Watch
@@ -120,10 +121,10 @@ class Guard:
 
     def changed(self) -> list[Path]:
         """Past the guard, or Landlock: by a library in C, or by another program."""
-        return self.watch.changed(self._is_past) if self.watch is not None else []
+        return _without_own_output(self.watch.changed(self._is_past)) if self.watch is not None else []
 
     def made(self) -> list[Path]:
-        return self.watch.made() if self.watch is not None and sys.platform != "win32" else []
+        return _without_own_output(self.watch.made()) if self.watch is not None and sys.platform != "win32" else []
 
     def _is_past(self, path: str, before: State, now: State | None) -> bool:
         """Whether a trial can have done it: other programs and libraries in C do what they like here."""
@@ -202,3 +203,9 @@ def _short_scratch() -> Scratch:
     """The names of sockets in the trial's temporary folder may have 108 characters."""
     usual = tempfile.gettempdir()
     return Scratch("/tmp" if len(usual) > LONGEST_TEMPORARY // 2 and os.access("/tmp", os.W_OK) else None)
+
+
+def _without_own_output(found: list[Path]) -> list[Path]:
+    """`flatout tune train.py > log.txt` writes there itself."""
+    ours = own_output() if found else set()
+    return [path for path in found if not (path.is_file() and (path.stat().st_dev, path.stat().st_ino) in ours)]

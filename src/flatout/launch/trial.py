@@ -85,6 +85,10 @@ class TrialChild:
         """What works does not hang."""
         return host.busy_s(self.process.pid)
 
+    def moved(self) -> int:
+        """What gets on reads, writes, or takes memory."""
+        return host.moved(self.process.pid)
+
     def said(self) -> str:
         """The end of what it printed."""
         return self.printed(TAIL)

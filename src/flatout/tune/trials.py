@@ -29,7 +29,7 @@ from flatout.tune.curves import Curves, training_of
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
-from flatout.tune.patience import LONGEST_S, Patience
+from flatout.tune.patience import LONGEST_S, Patience, SignsOfLife
 from flatout.tune.whole_runs import RunMade
 
 POLL_S = 0.01
@@ -124,7 +124,7 @@ class Trials:
         self._start({})
         child = self._child
         assert child is not None
-        ended = self._wait(child, child.ready, self.patience.look_s)
+        ended = self._wait(child, child.ready, self.patience.look_s, self.patience.still_s)
         self.ready = child.ready() or {}
         if not self.ready or "refused" in self.ready:
             self.nothing = reason(child, ended, self.ready, self._protection)
@@ -326,12 +326,12 @@ class Trials:
         self._keeper.at_work(self._child.process.pid)
         return self._child
 
-    def _wait(self, child: TrialChild, done: Any, longest_s: float = LONGEST_S) -> str:
+    def _wait(self, child: TrialChild, done: Any, longest_s: float = LONGEST_S, still_s: float | None = None) -> str:
         """Until it is done: "" ; "exit" where the child is gone, "hang" where it does nothing any more, or too long."""
-        began = worked = looked = self._clock.monotonic()
+        began = looked = self._clock.monotonic()
+        life = SignsOfLife(child, self.patience.idle_s, still_s, began)
         if self.cards is not None:
             self.cards.begin(began)
-        busy = 0.0
         while done() is None:
             if child.process.poll() is not None:
                 return "exit" if done() is None else ""
@@ -341,13 +341,7 @@ class Trials:
             if now - looked > ROOM_S:
                 looked = now
                 self._check_room()
-            if now - worked > 5.0:
-                used = child.busy_s()
-                if used - busy > 0.2:
-                    busy, worked = used, now
-                elif now - worked > self.patience.idle_s:
-                    return "hang"
-            if now - began > longest_s or self.patience.overdue():
+            if life.have_ended(now) or now - began > longest_s or self.patience.overdue():
                 return "hang"
             self._clock.sleep(POLL_S)
         return ""
