@@ -19,6 +19,9 @@ from _flatout_agent.wire import GAVE_UP, REFUSED, REFUSED_WORDS
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
 DESTROYERS = frozenset(["rm", "mv", "cp", "dd", "rmdir", "unlink", "shred", "truncate", "rsync", "tee"])
+# Of the shell of Windows: ordinary words, which count where a command begins.
+OF_WINDOWS = frozenset(["del", "erase", "rd", "ren", "rename", "move", "copy", "xcopy", "robocopy", "attrib", "icacls"])
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 
 
 class Veto:
@@ -29,8 +32,8 @@ class Veto:
         self._refused_path = os.path.join(folder, REFUSED)
         self._shadows = os.path.join(folder, "saved")
         os.makedirs(self._shadows, exist_ok=True)
-        kept = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "~/.cache"
-        free = ("/dev", "/proc", tempfile.gettempdir(), "~/.cache", "~/.triton", kept, folder)
+        kept = [os.environ[name] for name in CACHES if os.environ.get(name)]
+        free = ("/dev", "/proc", tempfile.gettempdir(), "~/.cache", *kept, folder)
         self._free = tuple(os.path.realpath(os.path.expanduser(place)) + os.sep for place in free)
         self._created: set[str] = set()
         self._read = 0  # bytes of what all processes created
@@ -42,8 +45,11 @@ class Veto:
             "os.rename": self._rename,
             "os.truncate": self._truncate,
             "os.mkdir": self._mkdir,
-            "os.link": self._linked,
+            "os.chmod": self._changed,
+            "os.utime": self._changed,
+            "os.link": self._doubled,
             "os.symlink": self._linked,
+            "sqlite3.connect": self._database,
             "os.system": self._system,
             "subprocess.Popen": self._started,
             "os.posix_spawn": self._spawned,
@@ -64,11 +70,20 @@ class Veto:
     def _open(self, path: Any, mode: Any, flags: Any) -> None:
         if isinstance(path, int) or not isinstance(flags, int) or not flags & WRITING:
             return
-        name = self._name(path)
+        name = os.path.realpath(self._name(path))  # what a link leads to is written to
         if os.path.lexists(name):
             self._keep(name)
         elif flags & os.O_CREAT:
             self._mine(name)
+
+    def _changed(self, path: Any, *_: Any) -> None:
+        if not isinstance(path, int):
+            self._keep(os.path.realpath(self._name(path)))
+
+    def _database(self, path: Any) -> None:
+        """What it opens is opened for writing; a name of its own kind (`file:`, `:memory:`) is left to it."""
+        if isinstance(path, (str, bytes, os.PathLike)) and not os.fsdecode(path).startswith(("file:", ":")) and path:
+            self._open(path, None, os.O_RDWR | os.O_CREAT)
 
     def _gone(self, path: Any, dir_fd: Any = -1) -> None:
         self._keep(self._name(path, dir_fd))
@@ -95,6 +110,10 @@ class Veto:
         if not os.path.lexists(name):
             self._mine(name)
 
+    def _doubled(self, source: Any, target: Any, source_fd: Any = -1, target_fd: Any = -1) -> None:
+        self._keep(self._name(source, source_fd))  # under either name the same file could be written to
+        self._linked(source, target, target_fd)
+
     def _system(self, command: Any) -> None:
         self._words(os.fsdecode(command).replace(";", " ").replace("&", " ").replace("|", " ").split())
 
@@ -109,7 +128,11 @@ class Veto:
 
     def _words(self, words: list[str]) -> None:
         """Other programs are not watched: those that are there to move and delete are not started."""
-        if any(os.path.basename(word) in DESTROYERS or word.startswith(">") for word in words):
+        names = [_program(word) for word in words]
+        begins = [place for place, name in enumerate(names) if place == 0 or names[place - 1] in ("/c", "/k")]
+        if any(name in DESTROYERS or name.startswith(">") for name in names) or any(
+            names[place] in OF_WINDOWS for place in begins
+        ):
             self._refuse(" ".join(words)[:200])
 
     def _keep(self, name: str) -> None:
@@ -153,6 +176,7 @@ class Veto:
                 wrapped = through(getattr(torch, name))
                 setattr(torch, name, wrapped)
                 setattr(torch.serialization, name, wrapped)
+                setattr(torch.jit, name, through(getattr(torch.jit, name)))
         except Exception:
             os._exit(GAVE_UP)
 
@@ -179,6 +203,14 @@ class Veto:
             self._mine(name)
             return file
         return file if self._is_mine(name) or name.startswith(self._free) else shadow
+
+
+def _program(word: str) -> str:
+    """As it is looked for: `C:\\bin\\RM.EXE` is rm."""
+    name = word.strip('"').lower()
+    if name not in ("/c", "/k") and not name.startswith(">"):
+        name = os.path.basename(name)
+    return name[: -len(".exe")] if name.endswith(".exe") else name
 
 
 def _append(path: str, name: str) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 from conftest import QUIET
 from flatout.base.errors import UsageError
+from flatout.base.words import LANGUAGES, Words
+from flatout.cli.protected import sentences
 from flatout.launch import protection
+from flatout.launch.guard import Guard
 from flatout.launch.protection import KINDS, Kind, Trying, choose
 
 
@@ -33,6 +36,18 @@ def test_the_one_that_is_asked_for_or_none(tmp_path):
         pass
     with pytest.raises(UsageError, match="FLATOUT_TRIALS=guard"), choose(trying(tmp_path, "guard", ("/bin/sh", "train.sh"))):
         pass
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_windows_has_sentences_of_its_own(tmp_path, monkeypatch, language):
+    monkeypatch.setattr(sys, "platform", "win32")
+    held = Guard([tmp_path], {})
+    held.above = [tmp_path]
+    assert held.job["network_guard"]["network"] is False
+    said = sentences(held, Words(language), allow_network=False)
+    assert "Windows" in said[0]
+    assert "guard-new-files" in held.gaps
+    assert not any("led aside" in line for line in said)
 
 
 OPTIONS = "def add_to(parser): getattr(parser, 'add_' + 'argument')('--batch-size')"

@@ -157,3 +157,43 @@ def test_with_leave_the_addresses_are_told(listener, tmp_path, kind):
     assert "192.0.2.1:80" in told["hosts"]
     assert "landlock-datagrams" not in told["gaps"]
     assert "guard-network" not in told["gaps"]
+
+
+# As on macOS and Windows, where no table tells who listens.
+UNKNOWN = """
+import asyncio, os, socket, subprocess, sys
+from _flatout_agent.protection import network_guard, own_ports
+own_ports.TABLES = {"tcp": ("/nowhere/tcp", "/nowhere/tcp6")}
+network_guard.put_on({"folder": sys.argv[1], "network": False})
+if len(sys.argv) > 3:
+    socket.create_connection(("127.0.0.1", int(sys.argv[3])), 5).sendall(b"child")
+    sys.exit()
+for port in sys.argv[2].split():
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        try:
+            socket.socket(socket.AF_INET, kind).connect(("127.0.0.1", int(port)))
+            print("sent")
+        except OSError as error:
+            assert "no network" in str(error), error
+with socket.create_server(("127.0.0.1", 0)) as server:
+    port = str(server.getsockname()[1])
+    subprocess.run([sys.executable, __file__, *sys.argv[1:3], port], check=True)
+    print(server.accept()[0].recv(5))
+
+async def main():
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    await asyncio.open_connection(*server.sockets[0].getsockname())
+
+asyncio.run(main())
+print("the end")
+"""
+
+
+def test_where_nobody_tells_who_listens_only_the_trials_own_ports_are_reached(listener, tmp_path):
+    (tmp_path / "unknown.py").write_text(UNKNOWN, encoding="ascii")
+    (tmp_path / "own").mkdir()
+    line = [sys.executable, "unknown.py", str(tmp_path / "own"), f"{listener.port} {listener.udp}"]
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    ended = subprocess.run(line, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert ended.stdout == "b'child'\nthe end\n", ended.stderr
+    assert listener.got == []

@@ -10,7 +10,7 @@ from _flatout_agent.veto import Veto
 from flatout.launch.guard import Guard
 
 SPOIL = """
-import os, pathlib, shutil, subprocess, sys
+import os, pathlib, shutil, sqlite3, subprocess, sys
 from _flatout_agent import veto
 here = os.getcwd()
 veto.put_on(sys.argv[1])
@@ -36,7 +36,23 @@ attempt(os.system, "true; rm -rf out")
 attempt(subprocess.run, ["rm", "-rf", "out"])
 attempt(subprocess.run, "echo > kept.txt", shell=True)
 attempt(subprocess.run, ["/bin/sh", "-c", "mv kept.txt x"])
+attempt(subprocess.run, ["/bin/sh", "/c", '"del', 'kept.txt"'])
 attempt(pathlib.Path("link").unlink)
+attempt(open, "link", "w")
+attempt(os.chmod, "kept.txt", 0o777)
+attempt(os.utime, "link", (1, 1))
+attempt(os.link, "kept.txt", "double")
+attempt(sqlite3.connect, "kept.txt")
+os.symlink("kept.txt", "made")
+attempt(open, "made", "a")
+os.remove("made")
+with sqlite3.connect("new.db") as database:
+    database.execute("create table t (a)")
+database.close()
+sqlite3.connect(":memory:").close()
+os.chmod("new.db", 0o600)
+os.remove("new.db")
+subprocess.run([sys.executable, "-c", "", "copy", "move"], check=True)
 attempt(pathlib.Path("through", "kept.bin").write_text, "")
 open("new.txt", "w").write("mine")
 attempt(os.replace, "new.txt", "kept.txt")
@@ -84,6 +100,7 @@ def test_what_exists_is_kept_and_what_is_new_is_free(home, tmp_path):
     assert refused == str(home / "kept.txt")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit, which scripts still use
 def test_a_checkpoint_goes_beside_the_one_that_is_there(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
@@ -91,6 +108,8 @@ def test_a_checkpoint_goes_beside_the_one_that_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "load", torch.load)
     monkeypatch.setattr(torch.serialization, "save", torch.save)
     monkeypatch.setattr(torch.serialization, "load", torch.load)
+    for name in ("save", "load"):
+        monkeypatch.setattr(torch.jit, name, getattr(torch.jit, name))
     last = tmp_path / "last.pt"
     torch.save({"of": "last week"}, last)
     before = last.read_bytes()
@@ -99,6 +118,10 @@ def test_a_checkpoint_goes_beside_the_one_that_is_there(tmp_path, monkeypatch):
     assert torch.load(last) == {"of": "last week"}
     torch.save({"of": "the trial"}, last)
     assert torch.load(last) == {"of": "the trial"}
+    assert last.read_bytes() == before
+    net = torch.jit.script(torch.nn.Linear(1, 1))
+    torch.jit.save(net, str(last))
+    assert torch.jit.load(str(last)).weight.item() == net.weight.item()
     assert last.read_bytes() == before
     torch.save({"first": 1}, str(tmp_path / "new.pt"))
     torch.save({"second": 2}, str(tmp_path / "new.pt"))

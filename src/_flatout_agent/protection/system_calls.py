@@ -27,7 +27,8 @@ symlink = os.symlink
 chmod = os.chmod
 utime = os.utime
 getcwd = os.getcwd
-statvfs = os.statvfs
+if sys.platform != "win32":  # which asks for none
+    statvfs = os.statvfs
 
 
 def exists(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -30,7 +31,8 @@ def sentences(held: Protection, words: Words, allow_network: bool) -> list[str]:
         return []
     network = words("tune-held.network" if allow_network else "tune-held.no-network")
     gaps = [words(f"tune-gap.{code}") for code in held.gaps]
-    return [words(f"tune-held.{held.kind}"), network, *gaps, *_caches(held, words), *_compared(held, words)]
+    kind = "guard-windows" if held.kind == Kind.GUARD and sys.platform == "win32" else held.kind
+    return [words(f"tune-held.{kind}"), network, *gaps, *_caches(held, words), *_compared(held, words)]
 
 
 def _caches(held: Protection, words: Words) -> list[str]:

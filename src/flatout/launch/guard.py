@@ -61,13 +61,8 @@ class Guard:
     def gaps(self) -> tuple[str, ...]:
         """Codes of what is not held."""
         network = () if self.network else ("guard-network",)
-        return (
-            "guard-libraries",
-            "guard-programs",
-            "sockets",
-            *network,
-            *(("guard-new-files",) if sys.platform == "win32" else ()),
-        )
+        files = ("guard-libraries-windows", "guard-new-files") if sys.platform == "win32" else ("guard-libraries",)
+        return (*files, "guard-programs", "sockets", *network)
 
     def __enter__(self) -> Guard:
         self._scratch = _short_scratch()
@@ -94,7 +89,7 @@ class Guard:
     def job(self) -> dict[str, Any]:
         """Fields of the agent's job."""
         if sys.platform == "win32":
-            return {"veto": str(self._own)}
+            return {"veto": str(self._own), "network_guard": {"folder": str(self._own), "network": self.network}}
         wanted = {
             "folder": str(self._own),
             "free": [os.path.realpath(place) for place in self.free],
