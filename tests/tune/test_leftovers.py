@@ -11,6 +11,7 @@ from processes import gone, wait_until
 
 from flatout.launch import scratch
 from flatout.launch.scratch import Scratch, outside, sweep, temporary_inside
+from flatout.launch.trial import TrialChild
 
 # A front that starts a child with the mark, which starts another one that leaves its group, its session and its parent.
 FRONT = """
@@ -43,6 +44,30 @@ def test_a_front_that_is_killed_takes_everything_with_it(how, tmp_path):
     front.wait()
     front.stdout.close()
     wait_until(lambda: all(gone(pid) for pid in pids) and not list(tmp_path.iterdir()))
+
+
+# Leaves its parent, its session and its environment.
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.execve("/bin/sleep", ["sleep", "60"], {})
+    os._exit(0)
+os.wait()
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is a gap: `daemons`")
+def test_a_daemon_ends_with_the_trial_that_made_it(tmp_path):
+    child = TrialChild([sys.executable, "-c", DAEMON], os.environ, tmp_path / "1")
+    wait_until(lambda: child.said().strip())
+    daemon = int(child.said())
+    assert not gone(daemon)
+    child.kill()
+    wait_until(lambda: gone(daemon))
 
 
 def test_only_folders_that_nobody_holds_are_swept_up(tmp_path, monkeypatch):

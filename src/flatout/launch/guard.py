@@ -62,7 +62,7 @@ class Guard:
         """Codes of what is not held."""
         network = () if self.network else ("guard-network",)
         files = ("guard-libraries-windows", "guard-new-files") if sys.platform == "win32" else ("guard-libraries",)
-        return (*files, "guard-programs", "sockets", *network)
+        return (*files, "guard-programs", "sockets", *network, "daemons")
 
     def __enter__(self) -> Guard:
         self._scratch = _short_scratch()

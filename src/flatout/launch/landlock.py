@@ -60,7 +60,7 @@ class Landlock(Guard):
             found.append("landlock-datagrams" if self._version >= HOLDS_TCP else "landlock-network")
         if self._version < HOLDS_SIGNALS:
             found.append("landlock-signals")
-        return tuple(found)
+        return (*found, "daemons")
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         return self._started_by(super().wrap(command), os.getpid())

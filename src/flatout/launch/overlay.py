@@ -118,6 +118,8 @@ class Overlay:
             missing.append("abstract-sockets")
         if self._allow_network and "network" in missing:
             missing.remove("network")
+        if "processes" in missing:
+            missing.append("daemons")
         return (*missing, "shared-memory") if self._mps else tuple(missing)
 
     def __enter__(self) -> Overlay:

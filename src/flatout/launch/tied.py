@@ -1,7 +1,8 @@
 """Starts a command that ends with the process which started it, from its first moment on.
 
-Also where that one is killed together with the reaper (`last_watch.py`). A program of its own, of the standard library alone;
-its words are the process number of the one that starts it, and the command. Only Linux can tie a process so.
+Also where that one is killed together with the reaper (`last_watch.py`). What the command leaves in the background stays below
+it, so that it is found and ended with it, whatever it did to its session and environment. A program of its own, of the
+standard library alone; its words are the process number of the one that starts it, and the command. Only Linux can do both.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 NOT_FOUND = 127
 
 
@@ -26,7 +27,9 @@ def tied(command: Sequence[str]) -> list[str]:
 def main(parent: int, command: list[str]) -> NoReturn:
     import ctypes
 
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if os.getppid() != parent:  # it was killed before we asked
         os._exit(NOT_FOUND)
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these, and what is ignored stays so
