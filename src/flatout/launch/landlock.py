@@ -18,6 +18,7 @@ from typing import Any
 
 from flatout.launch import landlock_start
 from flatout.launch.guard import Guard
+from flatout.launch.overlay import multi_process_service
 from flatout.launch.scratch import SHARED_MEMORY
 from flatout.launch.watch import State
 
@@ -60,6 +61,8 @@ class Landlock(Guard):
             found.append("landlock-datagrams" if self._version >= HOLDS_TCP else "landlock-network")
         if self._version < HOLDS_SIGNALS:
             found.append("landlock-signals")
+        if multi_process_service(self._user_environ):
+            found.append("multi-process")
         return (*found, "daemons")
 
     def wrap(self, command: Sequence[str]) -> list[str]:
@@ -90,7 +93,7 @@ class Landlock(Guard):
 
     def _started_by(self, command: Sequence[str], parent: int) -> list[str]:
         plan: dict[str, Any] = {
-            "writable": [*map(str, self.free), *_devices()],
+            "writable": [*map(str, self.free), *_devices(), *multi_process_service(self._user_environ)],
             "shared_memory": SHARED_MEMORY,
             "network": self.network,
             "ports": [_port()],

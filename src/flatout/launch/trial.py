@@ -27,6 +27,7 @@ QUIET = {
     "COMET_MODE": "disabled",
     "NEPTUNE_MODE": "offline",
     "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "disabled",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TQDM_DISABLE": "1",
     "TOKENIZERS_PARALLELISM": "false",
