@@ -36,7 +36,7 @@ NETWORK = "network"  # the folder in which the agent tells what was wanted of it
 
 PROBE_S = 20.0
 LEAST_DISK = 2 << 30  # a place with less is taken only where there is no better one
-MEMORY_SHARE = 4  # of what is free, for the layers where no disk takes them
+MEMORY_SHARE = 4  # of what is free: for shared memory, and for the layers where no disk takes them
 RESERVE = 1 << 30  # bytes that stay free on the disk; half of what is free where that is less
 
 # Nothing of a training lies there, and their mounts are many.
@@ -153,7 +153,8 @@ class Overlay:
         return None
 
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
-        return network_limit(self._told(REFUSED_HOSTS), said) or overlay_limits.met(said)
+        scratch = self._scratch.path if self._scratch is not None else None
+        return network_limit(self._told(REFUSED_HOSTS), said) or overlay_limits.met(said, scratch)
 
     def addresses(self) -> list[str]:
         return list(dict.fromkeys([*self._addresses, *self._told(HOSTS)]))
@@ -190,6 +191,7 @@ class Overlay:
             "entries": self._entries,
             "kept": kept,
             "shared": self._shared,
+            "shared_memory": _memory_share() or sys.maxsize,
             "services": [*self._mps, "/dev/shm"] if self._mps else [],
             "hidden": HIDDEN,
             "parent": os.getpid(),
@@ -269,10 +271,15 @@ def places() -> list[Place]:
                 disks.append((told.f_bavail * told.f_frsize, path))
     roomy = [path for free, path in disks if free >= LEAST_DISK]
     rest = [path for free, path in sorted(disks, reverse=True) if path not in roomy]
-    available = host.memory().available_bytes
-    share = 0 if isinstance(available, Missing) else available // MEMORY_SHARE
+    share = _memory_share()
     in_memory = [Place(path, share) for path in scratch_places()[:1] if share]
     return [*(Place(path, 0) for path in roomy), *in_memory, *(Place(path, 0) for path in rest)]
+
+
+def _memory_share() -> int:
+    """Bytes; 0 where it is not known how much is free."""
+    available = host.memory().available_bytes
+    return 0 if isinstance(available, Missing) else available // MEMORY_SHARE
 
 
 def _free(path: Path) -> int:

@@ -13,16 +13,19 @@ from flatout.launch.inside.kernel import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID
 # What a training may use. Disks, memory, consoles and the rest are not there.
 DEVICES = re.compile(r"null|zero|full|random|urandom|tty|nvidia.*|dri|kfd|dxg|accel.*|infiniband|hl\d.*|davinci.*")
 OURS = "flatout-tmp-"
+LEAST = 1 << 20  # bytes; 0 would be as many as one likes
 
 
 class Devices:
-    """A `/dev` with what a training uses; the shared memory is the command's own, as large as outside."""
+    """A `/dev` with what a training uses; the shared memory is the command's own, as large as what is free outside."""
 
-    def __init__(self, root: str, ways: Sequence[str], own_queues: bool) -> None:
-        """`ways`: options to try an overlay with. `own_queues`: there is a namespace of messages and shared memory."""
+    def __init__(self, root: str, ways: Sequence[str], own_queues: bool, most: int) -> None:
+        """`ways`: options to try an overlay with. `own_queues`: there is a namespace of messages and shared memory.
+        `most`: bytes of shared memory."""
         self._root = root
         self._ways = ways
         self._own_queues = own_queues
+        self.room = most  # bytes of shared memory that there are
         self.target = root + "/dev"
 
     def lay_out(self) -> None:
@@ -60,8 +63,8 @@ class Devices:
         if not os.path.isdir(outside):
             return
         told = os.statvfs(outside)
-        size = told.f_blocks * told.f_frsize
-        mount("flatout", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={size}")
+        self.room = max(min(told.f_bavail * told.f_frsize, self.room), LEAST)
+        mount("flatout", target, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=1777,size={self.room}")
         there = [entry for entry in os.scandir(outside) if not entry.name.startswith(OURS)]
         if there:
             self._with_what_is_there(outside, target)

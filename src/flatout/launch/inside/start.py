@@ -68,7 +68,7 @@ def show(plan: dict[str, Any], here: str) -> None:
     view.lay_out()
     if plan["report"]:
         with open(plan["report"], "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump({"read_only": view.read_only, "missing": view.missing, "layers": view.layers}, file)
+            json.dump(view.report(), file)
     enter_root(view.root)
     os.chdir(here)
 

@@ -43,6 +43,7 @@ class View:
         ordinary = "user" in plan["namespaces"]
         self.ways = (",userxattr",) if ordinary else (",redirect_dir=on", "", ",userxattr")
         self.layers: dict[str, str] = {}  # folder of ours -> what it lies over
+        self.shared_memory = 0  # bytes
         self._count = 0
 
     def lay_out(self) -> None:
@@ -57,7 +58,9 @@ class View:
             self._cover_mounts_below("/")
         self._proc()
         self._read_only("/sys")
-        Devices(self.root, self.ways, "ipc" in self.plan["namespaces"]).lay_out()
+        devices = Devices(self.root, self.ways, "ipc" in self.plan["namespaces"], self.plan["shared_memory"])
+        devices.lay_out()
+        self.shared_memory = devices.room
         for folder, store in self.plan["kept"]:
             with contextlib.suppress(OSError):
                 self._keep(folder, store)
@@ -67,6 +70,9 @@ class View:
             with contextlib.suppress(OSError):
                 self.bind(folder, recursive=True)
         self._nothing_at(layers)
+
+    def report(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("read_only", "missing", "layers", "shared_memory")}
 
     # -- overlays ----------------------------------------------------------------------------------------------------
 
