@@ -2,8 +2,8 @@
 
 PLACES: folders, as one would write them in a script, between colons; in each there is a folder of every way's name, planted by
 `planted_home.plant`. WHO: `python` for what
-Python itself calls, `library` for code in C, `program` for other programs. Each way is tried in every place; whether it
-works or is refused is all the same here.
+Python itself calls, `library` for code in C, `program` for other programs. Each way is tried in half of the places, or with
+ATTACKS_EVERYWHERE in all of them; whether it works or is refused is all the same here.
 """
 
 import contextlib
@@ -840,7 +840,7 @@ def main(places, about, *who):
     count = refused = 0
     for one in who:
         for number, attack in enumerate(chosen(one, about)):
-            for at in places_for(number, places):
+            for at in places_for(number, places, bool(os.environ.get("ATTACKS_EVERYWHERE"))):
                 count += 1
                 try:
                     attack(f"{at}/{attack.__name__}")
@@ -854,9 +854,9 @@ def main(places, about, *who):
     print("attacks", count, "refused", refused)
 
 
-def places_for(number, places):
+def places_for(number, places, everywhere=False):
     """Half of them for each way, the other half for the next."""
-    return places[number % 2 :: 2] or places
+    return places if everywhere else places[number % 2 :: 2] or places
 
 
 def chosen(who, about="all"):

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import attacks
+import own_mounts
 import planted_home
 import pytest
 
@@ -21,21 +22,27 @@ NOBODY = 65534
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the attacks are those of Linux")
 
-# An interpreter below root's home can be read by nobody else: this one right is left.
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-READING = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
 
-ONE = pytest.mark.parametrize("user", ["self", pytest.param("nobody", marks=pytest.mark.thorough)])
-OTHER = pytest.mark.parametrize("user", [pytest.param("self", marks=pytest.mark.thorough), "nobody"])
+# Every time by an ordinary user, with home and data disk on mounts of their own, each way in half of the places. Thoroughly:
+# by root, who has other ways around; in every place; and with everything on the one disk.
+ORDINARY = pytest.param({"user": "nobody"}, id="nobody")
+ROOT = pytest.param({"user": "self"}, id="self", marks=pytest.mark.thorough)
+EVERYWHERE = [
+    pytest.param({"user": user, "everywhere": True, "mounted": mounted}, id=name, marks=pytest.mark.thorough)
+    for user, mounted, name in (("nobody", True, "nobody everywhere"), ("self", False, "self everywhere"))
+]
+TRIED = pytest.mark.parametrize("tried", [ORDINARY, ROOT, *EVERYWHERE])
 
 
 class Ground:
     """A home with a project in it, a data disk, shared memory, a temporary folder: planted for every way of attack."""
 
     def __init__(self, top, shared, cache):
-        self.cache = cache
+        self.top, self.shared, self.cache = top, shared, cache
         self.project = top / "home" / "project"
-        self.tops = [top, shared]
+        self.temporary = top / "tmp"  # on the same disk: files can be linked and renamed into it
+        self.mounts = None
         self.places = {
             ".": self.project,
             "~": top / "home",
@@ -44,17 +51,29 @@ class Ground:
             "checkpoints": top / "disk" / "checkpoints",
             str(shared): shared,
         }
-        self.project.mkdir(parents=True)
-        (self.project / "checkpoints").symlink_to(top / "disk" / "checkpoints")
 
-    def plant(self, ways, once, wanted):
+    def begin(self, mounted):
+        """`mounted`: home and disk are mounts, as far as root can have them."""
+        if own_mounts.can_be_had():
+            self.mounts = own_mounts.OwnMounts([self.top, self.top / "disk"] if mounted else [])
+            if not self.mounts.there:
+                self.mounts.close()
+                self.mounts = None
+        self.see(self.project).mkdir(parents=True)
+        self.see(self.temporary).mkdir()
+        self.see(self.project / "checkpoints").symlink_to(self.top / "disk" / "checkpoints")
+
+    def see(self, path):
+        return self.mounts.see(path) if self.mounts is not None else path
+
+    def plant(self, ways, once, wanted, everywhere=False):
         """For each way the places in which it is tried."""
         template = Path(tempfile.mkdtemp())
         planted_home.plant(template / "t")
         planted_home.age(template / "t")
-        chosen = [self.places[place] for place in wanted]
+        chosen = [self.see(self.places[place]) for place in wanted]
         for number, way in enumerate(ways):
-            for place in attacks.places_for(number, chosen):
+            for place in attacks.places_for(number, chosen, everywhere):
                 shutil.copytree(template / "t", place / way, symlinks=True)
         for place in chosen:
             for way in once:
@@ -62,12 +81,21 @@ class Ground:
         shutil.rmtree(template)
 
     def give_to(self, user):
-        for top in (*self.tops, self.cache):
-            subprocess.run(["chown", "-R", f"{user}:{user}", str(top)], check=True)
-        os.chmod(self.tops[0], 0o755)
+        for top in (self.top, self.shared, self.cache):
+            subprocess.run(["chown", "-R", f"{user}:{user}", str(self.see(top))], check=True)
+        os.chmod(self.see(self.top), 0o755)
 
     def snapshots(self):
-        return [planted_home.snapshot(top) for top in self.tops]
+        tops = [self.top / "home", self.top / "hard-coded", self.top / "disk", self.shared]
+        return [planted_home.snapshot(self.see(top)) for top in tops]
+
+    def run(self, words, user, environ):
+        """As this user, in the project."""
+        drop = AS_NOBODY if user == "nobody" else []
+        line, here = [*drop, *map(str, words)], self.project
+        if self.mounts is not None:
+            line, here = self.mounts.command(line, here), "/"
+        return subprocess.run(line, cwd=here, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -75,35 +103,38 @@ def ground():
     # Neither is where pytest keeps its folders: those of a user are closed to others.
     top, shared = Path(tempfile.mkdtemp(prefix="attacked-")), Path(tempfile.mkdtemp(prefix="attacked-", dir="/dev/shm"))
     cache = Path(tempfile.mkdtemp(prefix="attacked-"))  # of compilers, which lies in the home folder otherwise
-    yield Ground(top, shared, cache)
+    made = Ground(top, shared, cache)
+    yield made
+    if made.mounts is not None:
+        made.mounts.close()
     for folder in (top, shared, cache):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def attacked(ground, kind, user, about, *who, places=None):
+def attacked(ground, kind, tried, about, *who, places=None):
     """What the trial told, and all that changed."""
+    ground.begin(tried.get("mounted", True))
+    everywhere = tried.get("everywhere", False)
     for one in who:
         once = [attack.__name__ for attack in attacks.ONCE[one]]
-        ground.plant([attack.__name__ for attack in attacks.chosen(one, about)], once, places or ground.places)
-    drop = []
-    if user == "nobody":
-        if os.getuid() != 0 or not shutil.which("setpriv"):
+        ground.plant([attack.__name__ for attack in attacks.chosen(one, about)], once, places or ground.places, everywhere)
+    if tried["user"] == "nobody":
+        if ground.mounts is None or not shutil.which("setpriv"):
             pytest.skip("only root can be another user")
         ground.give_to(NOBODY)
-        drop = [*AS_NOBODY, *READING]
     before = ground.snapshots()
     environ = {name: value for name, value in os.environ.items() if name != "LOGNAME"}
     environ.update(
         XDG_CACHE_HOME=str(ground.cache),
         HOME=str(ground.places["~"]),
-        USER=user,
+        TMPDIR=str(ground.temporary),
+        USER=tried["user"],
         PYTHONPATH=f"{SOURCE}{os.pathsep}{HERE}",
         OMP_NUM_THREADS="1",
+        ATTACKS_EVERYWHERE="1" if everywhere else "",
     )
-    line = [HERE / "trial_under.py", kind, HERE / "attacks.py", ":".join(places or ground.places), about, *who]
-    ended = subprocess.run(
-        [*drop, sys.executable, *map(str, line)], cwd=ground.project, env=environ, capture_output=True, text=True, check=False
-    )
+    line = [sys.executable, HERE / "trial_under.py", kind, HERE / "attacks.py", ":".join(places or ground.places), about, *who]
+    ended = ground.run(line, tried["user"], environ)
     if f"FLATOUT_TRIALS={kind}: this system does not give it" in ended.stderr:
         pytest.skip(f"no {kind} here")
     assert ended.returncode == 0, ended.stderr
@@ -123,45 +154,46 @@ def test_the_attacks_do_spoil_what_nobody_holds(ground):
     ways = [attack.__name__ for who in attacks.WAYS for attack in attacks.chosen(who)]
     assert len(ways) >= 80
     assert len(set(ways)) == len(ways)
-    only = str(ground.tops[0] / "hard-coded")
+    ground.begin(mounted=True)
+    only = str(ground.top / "hard-coded")
     ground.plant(ways, [once.__name__ for once in attacks.ONCE["python"]], [only])
     before = ground.snapshots()
     line = [sys.executable, str(HERE / "attacks.py"), only, "all", *attacks.WAYS]
-    environ = {**os.environ, "TMPDIR": tempfile.gettempdir(), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
-    ended = subprocess.run(line, cwd=ground.project, env=environ, capture_output=True, text=True, check=False)
+    environ = {**os.environ, "TMPDIR": str(ground.temporary), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+    ended = ground.run(line, "self", environ)
     assert ended.returncode == 0, ended.stderr
     told = changes(before, ground.snapshots())
-    spared = [way for way in ways if not any(f"hard-coded/{way}/" in line or f"hard-coded/{way}:" in line for line in told)]
+    spared = [way for way in ways if not any(f" {way}/" in f" {line}" or f" {way}:" in line for line in told)]
     # Made and gone again; not to be seen by names, content, rights or times; or not allowed to this user.
     assert set(spared) <= {"unnamed_temporary", "c_chown", "os_chown", "os_setxattr"}, spared
 
 
-@ONE
-def test_under_landlock_nothing_is_changed(ground, user):
-    told, before, after = attacked(ground, "landlock", user, "all", "python")
+@TRIED
+def test_under_landlock_nothing_is_changed(ground, tried):
+    told, before, after = attacked(ground, "landlock", tried, "all", "python")
     assert changes(before, after) == []
     assert "landlock-attributes" in told["gaps"]
 
 
-@OTHER
-def test_under_landlock_libraries_and_programs_change_no_content(ground, user):
+@TRIED
+def test_under_landlock_libraries_and_programs_change_no_content(ground, tried):
     """In shared memory they could: that is named. So are rights, owner, times and attributes."""
     places = [place for place in ground.places if not place.startswith("/dev/shm")]
-    told, before, after = attacked(ground, "landlock", user, "all", "library", "program", places=places)
+    told, before, after = attacked(ground, "landlock", tried, "all", "library", "program", places=places)
     assert changes(before, after, about=False) == []
     assert {"landlock-attributes", "landlock-shared-memory"} <= set(told["gaps"])
 
 
-@OTHER
-def test_under_the_guard_python_changes_nothing(ground, user):
-    told, before, after = attacked(ground, "guard", user, "all", "python")
+@TRIED
+def test_under_the_guard_python_changes_nothing(ground, tried):
+    told, before, after = attacked(ground, "guard", tried, "all", "python")
     assert changes(before, after) == []
     assert {"guard-libraries", "guard-programs"} <= set(told["gaps"])
     assert told["changed"] == []
 
 
-@ONE
-def test_under_the_overlay_nothing_is_changed(ground, user):
+@TRIED
+def test_under_the_overlay_nothing_is_changed(ground, tried):
     """By nobody: neither Python, nor libraries, nor programs, in no place."""
-    _, before, after = attacked(ground, "overlay", user, "all", *attacks.WAYS)
+    _, before, after = attacked(ground, "overlay", tried, "all", *attacks.WAYS)
     assert changes(before, after) == []
