@@ -143,6 +143,16 @@ def test_what_became_of_the_workers_and_of_other_settings_is_known(ran):
     assert measured(replace(made, journals=journals), Scale(batches=10.0)).taken_back == ["workers"]
 
 
+@pytest.mark.thorough
+def test_a_final_test_is_seen(ran):
+    last = "    with torch.no_grad():\n        [net(x) for x, y in DataLoader(Data(1000), batch_size=4)]\n"
+    made, _, said = ran(12, 200, 0, source=TRAIN.replace('    print("the end")', last), until={"cut_s": 90.0, "stop_s": 120.0})
+    assert made.code == 0, said
+    found = measured(made, Scale(batches=50.0))
+    assert found.whole
+    assert 1.8 < found.tail["validation"] < 4.0
+
+
 LOOP = """
 import torch
 from torch import nn

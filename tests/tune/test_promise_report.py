@@ -62,6 +62,12 @@ def test_what_is_not_clear_is_said_so(budget, words):
     assert report.sentences(slower, words)[-1] == words("whole-run.not-faster")
 
 
+def test_what_comes_after_the_last_epoch_is_said_to_be_missing(words):
+    missing = words("whole-run.no-ending")
+    assert missing in report.sentences(promised(whole=False), words)
+    assert missing not in report.sentences(promised(), words)
+
+
 def test_what_did_not_come_on_is_said(words):
     said = report.sentences(replace(promised(), not_on={"compile": "taken-back", "tf32": "x"}), words)
     assert any("compile" in sentence and "tf32" in sentence for sentence in said)

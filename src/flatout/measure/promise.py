@@ -45,6 +45,7 @@ class RunModel(Struct, frozen=True, kw_only=True):
 
     once: dict[str, Seconds] = field(default_factory=dict)
     each: dict[str, Seconds] = field(default_factory=dict)
+    tail: dict[str, Seconds] = field(default_factory=dict)  # of the parts in `each`, what comes once, after the last epoch
 
 
 class Ratio(Struct, frozen=True, kw_only=True):
@@ -67,6 +68,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     workers: dict[str, Any] = field(default_factory=dict)  # what became of them at the ends of epochs, as the agent told it
     refused: dict[str, str] = field(default_factory=dict)  # settings that did not come on, by the code that says why
     taken_back: list[str] = field(default_factory=list)  # settings that this run itself found slower
+    tail: dict[str, float] = field(default_factory=dict)  # of a whole run's parts, what came after the last epoch was over
 
     @property
     def total(self) -> float:
@@ -103,6 +105,7 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     pairs: int = 0
     whole: bool = True  # the runs came to their end; else put together from parts
     turns: int = 0  # of the epoch that the runs put together met, at least
+    ending: bool = True  # what comes after the last epoch, a final test for example, is in it: a run came to its end
     left_out: dict[str, str] = field(default_factory=dict)  # settings that this run would not have repaid
     not_on: dict[str, str] = field(default_factory=dict)  # settings that did not come on in these runs, or were taken back: why
     put_on_step: int | None = None
@@ -134,12 +137,13 @@ def bounded(values: Sequence[float]) -> Seconds:
 
 def total(model: RunModel, epochs: float) -> Seconds:
     """Of a whole run over so many epochs."""
-    return _sum([*model.once.values(), *(_times(part, epochs) for part in model.each.values())])
+    return _sum([*model.once.values(), *model.tail.values(), *(_times(part, epochs) for part in model.each.values())])
 
 
 def parts_of(model: RunModel, epochs: float) -> dict[str, float]:
     """Seconds by part; they add up to the total's value."""
-    each = {name: epochs * part.value for name, part in model.each.items()}
+    none = Seconds(value=0.0, low=0.0, high=0.0)
+    each = {name: epochs * part.value + model.tail.get(name, none).value for name, part in model.each.items()}
     once = {name: part.value for name, part in model.once.items()}
     return {name: {**once, **each}[name] for name in PARTS if name in {**once, **each}}
 

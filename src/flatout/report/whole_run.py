@@ -23,6 +23,7 @@ def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     told += [_repaid(whole, words)] if whole.repaid_after else []
     told += [words("whole-run.put-together")] if not whole.whole else []
     told += [words("whole-run.no-turn")] if not whole.whole and not whole.turns and whole.unit == "epoch" else []
+    told += [words("whole-run.no-ending")] if not whole.ending and whole.unit == "epoch" else []
     told += [words("whole-run.one-pair")] if whole.pairs == 1 else []
     told += _workers(whole, words)
     told += _building(whole, words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flatout.base.records import Missing, Struct, field
+from flatout.base.records import Missing, Struct, field, replace
 from flatout.measure import promise
 from flatout.measure.promise import Building, Measured, Ratio, RunModel, Seconds, WholeRunPromise
 from flatout.tune.model import Values
@@ -51,6 +51,7 @@ class Confirmed(Struct, frozen=True, kw_only=True):
     pairs: int = 0
     whole: bool = True  # plain and tuned ran to their end
     turns: int = 0  # from epoch to epoch, in the arm that saw fewer
+    ending: bool = True  # what comes after the last epoch was seen
     put_on_step: int | None = None
     plain_step_s: float | Missing = Missing("not-measured")
     workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
@@ -71,10 +72,10 @@ def building_of(arms: Arms, searched_s: float) -> Building | None:
 
 
 def epochs_of(arms: Arms, length: RunLength | None) -> float | None:
-    """That the promise is for: as planned, else as the plain runs had that came to their end."""
+    """That the promise is for: as planned, else as the runs had that came to their end."""
     if length is not None and (length.epochs is not None or length.steps is not None):
         return length.epochs if length.epochs is not None else (length.steps or 0) / promise.UNIT_STEPS
-    whole = [run.epochs for run in arms.plain if run.whole]
+    whole = [run.epochs for run in (*arms.plain, *arms.tuned) if run.whole]
     return whole[0] if whole else None
 
 
@@ -82,8 +83,9 @@ def judged(
     arms: Arms, knobs: Values, length: RunLength | None, loop: Ratio | None, left_out: Mapping[str, str] | None = None
 ) -> Confirmed:
     """What the runs say of the planned one. Of an unknown length: of each epoch."""
-    plain, tuned = _models(arms)
-    whole = all(run.whole for run in (*arms.plain, *arms.tuned))
+    ends = [run.whole for run in (*arms.plain, *arms.tuned)]
+    arms, tail = alike(arms)
+    plain, tuned = (replace(one, tail=tail) for one in _models(arms))
     epochs = epochs_of(arms, length)
     seen = length is None and epochs is not None
     gone = not_on(arms)
@@ -102,7 +104,8 @@ def judged(
         length=RunLength(epochs=epochs, source="seen") if seen else length,
         ratio=ratio,
         pairs=arms.pairs,
-        whole=whole,
+        whole=all(ends),
+        ending=any(ends),
         turns=min((run.turns for run in (*arms.plain, *arms.tuned)), default=0),
         put_on_step=next((run.put_on_step for run in arms.tuned if run.put_on_step is not None), None),
         plain_step_s=_least([run.step_s for run in arms.plain]),
@@ -130,6 +133,23 @@ def _models(arms: Arms) -> tuple[RunModel, RunModel]:
     models = [promise.model_of(side) for side in (arms.plain, arms.tuned)]
     plain, tuned = [RunModel(once={**one.once, "start": start}, each=one.each) for one in models]
     return plain, RunModel(once={**tuned.once, "building": promise.bounded(arms.building_s)}, each=tuned.each)
+
+
+def alike(arms: Arms) -> tuple[Arms, dict[str, Seconds]]:
+    """Where some runs came to their end and others were ended before: all without what comes after the last epoch, and that by
+    itself. It would burden one side alone, and be counted for each epoch."""
+    runs = [*arms.plain, *arms.tuned]
+    whole = [run for run in runs if run.whole]
+    if not whole or len(whole) == len(runs):
+        return arms, {}
+    names = sorted({name for run in whole for name in run.tail})
+    tail = {name: promise.bounded([run.tail.get(name, 0.0) for run in whole]) for name in names}
+    plain, tuned = ([_without_tail(run) for run in side] for side in (arms.plain, arms.tuned))
+    return replace(arms, plain=plain, tuned=tuned), tail
+
+
+def _without_tail(run: Measured) -> Measured:
+    return replace(run, parts={name: spent - run.tail.get(name, 0.0) for name, spent in run.parts.items()}, tail={})
 
 
 def _ratio_of_runs(arms: Arms, plain: RunModel, tuned: RunModel, epochs: float | None) -> Ratio | Missing:
@@ -196,6 +216,7 @@ def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
         pairs=found.pairs,
         whole=found.whole,
         turns=found.turns,
+        ending=found.ending,
         left_out=dict(found.left_out),
         not_on=dict(found.not_on),
         put_on_step=found.put_on_step,
@@ -213,4 +234,4 @@ def _with_loop(plain: RunModel, tuned: RunModel, loop: Ratio) -> RunModel:
     """The tuned run with steps as much faster as the search found them."""
     steps = plain.each["steps"]
     found = Seconds(value=steps.value / loop.value, low=steps.low / loop.high, high=steps.high / loop.low)
-    return RunModel(once=tuned.once, each={**tuned.each, "steps": found})
+    return replace(tuned, each={**tuned.each, "steps": found})

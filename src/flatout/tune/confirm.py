@@ -108,7 +108,25 @@ class Confirmation:
             if isinstance(found, Missing):
                 return None if arms.pairs >= 1 and (not tuned or found.reason == TOO_FEW) else (found, tuned)
             (arms.tuned if tuned else arms.plain).append(found)
+            if tuned and found.whole and not any(run.whole for run in arms.plain):
+                self._plain_to_its_end(arms, ends)
         return None
+
+    def _plain_to_its_end(self, arms: Arms, ends: float) -> None:
+        """A tuned run came to its end where the plain one was ended before: this once more, if there is time for all of it."""
+        seen = judged(arms, {}, None, None)
+        if seen.plain is None or seen.epochs is None:
+            return
+        whole_s = SLOWER * promise.total(seen.plain, seen.epochs).value
+        if self._now() + whole_s > ends:
+            return
+        before, self._until = self._until, {"cut_s": whole_s, "stop_s": max(whole_s, self._until["stop_s"])}
+        longest_s, self._longest_run_s = self._longest_run_s, max(self._longest_run_s, KILL_STOPS * whole_s + KILL_MORE_S)
+        found = self._one({}, False, arms, ends)
+        if isinstance(found, Missing) or not found.whole:
+            self._until, self._longest_run_s = before, longest_s
+        else:
+            arms.plain[:] = [found]
 
     def _cut_may_be_why(self, found: Missing) -> bool:
         """A plain script that draws as many batches as it has counted does not bear that its epoch ends early: no epoch is cut

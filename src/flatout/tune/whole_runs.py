@@ -18,6 +18,8 @@ Line = dict[str, Any]
 FEWEST_STEPS = 8  # after the settling: fewer tell no steady speed
 LEAST_LOOP_S = 10.0  # or so long: slow steps are few
 NANO = 1e-9
+AT_THE_END = ("validation", "checkpoint", "script")  # what comes there beside the turn itself
+LITTLE = 0.2  # of what comes at a turn: one validation is longer than the next
 
 
 class RunMade(Struct, frozen=True, kw_only=True):
@@ -61,7 +63,7 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
     if loop is not None:
         parts = {**parts, "building": parts["building"] + loop.before_s, "steps": parts["steps"] - loop.before_s}
     if not any(line.get("kind") == "ended-early" for line in lines):
-        found = Measured(parts=parts, epochs=scale.units(story))
+        found = Measured(parts=parts, epochs=scale.units(story), tail=_tail(lines) if scale.batches is not None else {})
     elif loop is None:
         return Missing("too-few-steps")
     else:
@@ -120,6 +122,24 @@ def _put_on_step(lines: list[Line]) -> int | None:
 def _workers(lines: list[Line]) -> dict[str, Any]:
     proof = Story(lines).proofs.get("workers") or {}
     return dict(proof.get("details") or {}) if proof.get("status") == "applied" else {}
+
+
+def _tail(lines: list[Line]) -> dict[str, float]:
+    """What a run that came to its end did after its last epoch was over, by part: a final test, say. It is what came after the
+    last turn beyond what had come at each turn before; empty where no turn was seen."""
+    mark = next((line for line in lines if line.get("kind") == "settled"), None)
+    windows = [line for line in lines if line.get("kind") == "window"]
+    if mark is None or len(windows) < 2:
+        return {}
+    most = max(line["turns"] for line in windows[:-1])
+    turned, last = next(line for line in windows if line["turns"] == most), windows[-1]
+    if most <= mark["turns"]:
+        return {}
+    before, at, after = (_parts(line) for line in (mark, turned, last))
+    each = {name: (at[name] - before[name]) / (most - mark["turns"]) for name in AT_THE_END}
+    ends = 1 + last["turns"] - most
+    beyond = {name: max(0.0, after[name] - at[name] - ends * each[name]) for name in AT_THE_END}
+    return beyond if sum(beyond.values()) > LITTLE * sum(each.values()) else {}
 
 
 def _refused(lines: list[Line]) -> dict[str, str]:
