@@ -22,6 +22,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from PIL import Image
+
 from flatout.launch.guard import Guard
 from flatout.launch.landlock import Landlock
 from flatout.launch.overlay import Overlay
@@ -32,9 +34,11 @@ from flatout.launch.trial import TrialChild
 TASKS = {
     "open and read 4 KiB": "small",
     "open and read 100 KiB": "large",
+    "open and decode a JPEG of 500 x 375": "image",
     "training steps": "steps",
     "samples of a loader with two workers": "loader",
 }
+IMAGES = 32
 COUNT, SMALL, LARGE = 512, 4 << 10, 100 << 10
 CHUNK_S, LONGEST_S = 0.4, 60.0
 
@@ -50,6 +54,9 @@ def main() -> None:
         for number in range(COUNT):
             (folder / f"{number}.small").write_bytes(os.urandom(SMALL))
             (folder / f"{number}.large").write_bytes(os.urandom(LARGE))
+        for number in range(IMAGES):
+            picture = Image.frombytes("RGB", (125, 94), os.urandom(125 * 94 * 3)).resize((500, 375))
+            picture.save(folder / f"{number}.jpeg", quality=90)
         helds = [held for held in (stack.enter_context(one) for one in kinds(folder)) if held.ready]
         places = [stack.enter_context(scratch_of(held)) for held in helds]
         show_starts(helds, places, asked.starts)
@@ -171,7 +178,8 @@ class Inside:
 
 
 def inside(place: str, folder: str) -> None:
-    tasks = {"small": reads(folder, "small"), "large": reads(folder, "large"), "steps": steps(), "loader": batches(folder)}
+    read = {kind: reads(folder, kind) for kind in ("small", "large")}
+    tasks = {**read, "image": images(folder), "steps": steps(), "loader": batches(folder)}
     asked = 0
     while True:
         asked += 1
@@ -193,6 +201,14 @@ def reads(folder: str, kind: str) -> Iterator[int]:
         for number in range(COUNT):
             with open(f"{folder}/{number}.{kind}", "rb") as file:
                 file.read()
+            yield 1
+
+
+def images(folder: str) -> Iterator[int]:
+    while True:
+        for number in range(IMAGES):
+            with Image.open(f"{folder}/{number}.jpeg") as picture:
+                picture.convert("RGB")
             yield 1
 
 
