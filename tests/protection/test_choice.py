@@ -11,10 +11,13 @@ import pytest
 from conftest import QUIET
 from flatout.base.errors import UsageError
 from flatout.base.words import LANGUAGES, Words
+from flatout.cli import batch_flags
 from flatout.cli.protected import sentences
 from flatout.launch import protection
 from flatout.launch.guard import Guard
 from flatout.launch.protection import KINDS, Kind, Trying, choose
+from flatout.tune.batch_line import RateRule
+from flatout.tune.model import BatchGoal
 
 
 def trying(tmp_path, wanted="", line=(sys.executable, "train.py")):
@@ -76,6 +79,36 @@ def test_a_script_that_is_asked_for_its_help_overwrites_nothing(tmp_path):
         env={**os.environ, **QUIET, "FLATOUT_TRIALS": "guard"},
     )
     assert ended.returncode == 2, ended.stderr  # no argument found: the script was not even started
+    assert (tmp_path / "results.csv").read_text(encoding="ascii") == "mine"
+
+
+def test_tune_asks_for_help_under_the_guard(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(HASTY, encoding="ascii")
+    (tmp_path / "options.py").write_text(OPTIONS, encoding="ascii")
+    (tmp_path / "results.csv").write_text("mine", encoding="ascii")
+    wish = batch_flags.Wanted(goal=BatchGoal.FIT, rule=RateRule.KEEP, batch_arg=None, rate_arg=None)
+    line = [sys.executable, str(tmp_path / "train.py")]
+    with choose(trying(tmp_path, "guard", line)) as held:
+        batch_flags.look_for_arguments(wish, line, held, os.environ)
+    assert (wish.batch.flag, wish.batch.source) == ("--batch-size", "help")
+    assert (tmp_path / "results.csv").read_text(encoding="ascii") == "mine"
+
+
+def test_what_is_changed_past_landlock_by_the_help_ends_the_command(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'chmod 600 results.csv'])\n" + HASTY, encoding="ascii"
+    )
+    (tmp_path / "options.py").write_text(OPTIONS, encoding="ascii")
+    (tmp_path / "results.csv").write_text("mine", encoding="ascii")
+    command = [sys.executable, "-m", "flatout", "run", "--batch-size", "8", "train.py"]
+    environ = {**os.environ, **QUIET, "FLATOUT_TRIALS": "landlock", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environ)
+    if "Landlock" not in ended.stderr:
+        pytest.skip("no Landlock here")
+    assert "rights, owner, times" in ended.stderr  # before it was started
+    assert f"{tmp_path / 'results.csv'} was changed while the script printed its --help" in ended.stderr
+    assert ended.returncode == 1
     assert (tmp_path / "results.csv").read_text(encoding="ascii") == "mine"
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from _flatout_agent.wire import NO_SOCKETS
 from flatout.base.words import LANGUAGES, Words
+from flatout.launch.told import network_limit
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
@@ -94,3 +96,10 @@ def test_they_are_not_reached_from_python(servers, tmp_path, kind, allowed):
     for language in LANGUAGES:
         assert all(Words(language)(f"tune-gap.{code}") for code in told["gaps"])
         assert Words(language)("tune-nothing.no-socket", path="/run/docker.sock")
+
+
+def test_it_is_not_called_the_scripts_fault():
+    said = f"ConnectionRefusedError: [Errno 111] {NO_SOCKETS}: '/run/docker.sock'"
+    assert network_limit(["/run/docker.sock"], said) == ("no-socket", {"path": "/run/docker.sock"})
+    assert network_limit([], said) is None
+    assert network_limit(["/run/docker.sock"], "ConnectionRefusedError: [Errno 111] Connection refused") is None
