@@ -1,11 +1,12 @@
 """What holding a trial costs: its start, and what it does per second inside against outside, for every kind of protection.
 
-    python bench/trial_cost.py [--folder FOLDER] [--starts 20] [--rounds 30]
+    python bench/trial_cost.py [--folder FOLDER] [--starts 20] [--rounds 30] [--only small,large,image,steps,loader]
 
-`none` is a trial that nothing holds (`--no-sandbox`). The kinds take turns, in another order each round, so that whatever
-else the machine does meets all of them. Ratios are those of one round's pairs: their median, and the middle half of them.
-Where others are at work as well, the processor's time says more than the wall's: both are told. Written for Linux; the files
-that are read lie in FOLDER (default: the working folder), and are removed at the end.
+`none` is a trial that nothing holds (`--no-sandbox`); it is there twice, and the second says how much chance there is. The
+kinds take turns, in another order each round, so that whatever else the machine does meets all of them. Ratios are those of one
+round's pairs: their median, and the middle half of them. Where others are at work as well, the processor's time says more than
+the wall's: both are told. Written for Linux; the files that are read lie in FOLDER (default: the working folder), and are
+removed at the end.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path.cwd())
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(TASKS.values()))
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trial-cost-", dir=asked.folder) as made, contextlib.ExitStack() as stack:
         folder = Path(made).resolve()
@@ -61,12 +63,23 @@ def main() -> None:
         places = [stack.enter_context(scratch_of(held)) for held in helds]
         show_starts(helds, places, asked.starts)
         both = zip(helds, places, strict=True)
-        show_rates([stack.enter_context(Inside(held, place, folder)) for held, place in both], asked.rounds)
+        insides = [stack.enter_context(Inside(held, place, folder)) for held, place in both]
+        for name, task in TASKS.items():
+            if task in asked.only:
+                show_rates(name, task, insides, asked.rounds)
 
 
 def kinds(folder: Path) -> list[Protection]:
     line, folders = [sys.executable], [folder]
-    return [Unprotected(), Overlay(line, folders, os.environ, False), Landlock(folders, os.environ), Guard(folders, os.environ)]
+    again = Unprotected()
+    again.kind = "none too"
+    return [
+        Unprotected(),
+        again,
+        Overlay(line, folders, os.environ, False),
+        Landlock(folders, os.environ),
+        Guard(folders, os.environ),
+    ]
 
 
 def turns(kinds: list[Protection] | list[Inside], rounds: int) -> Iterator[list[int]]:
@@ -107,24 +120,21 @@ def of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def show_rates(insides: list[Inside], rounds: int) -> None:
-    for name, task in TASKS.items():
-        rates: list[list[tuple[float, float]]] = [[] for _ in insides]
-        for inside in insides:
-            inside.rate(task)  # what is done once is done
-        for order in turns(insides, rounds):
-            for index in order:
-                rates[index].append(insides[index].rate(task))
-        print(f"{name}, {rounds} rounds of {CHUNK_S} s")
-        for index, what in enumerate(("wall", "processor")[: 1 if task == "loader" else 2]):  # workers are not in the second
-            plain = [pair[index] for pair in rates[0]]
-            for inside, pairs in zip(insides, rates, strict=True):
-                found = [pair[index] for pair in pairs]
-                ratios = [one / other for one, other in zip(found, plain, strict=True)]
-                told = (
-                    f"{middle(found, '{:,.0f}/s')}   of none: {middle(ratios, '{:.3f}')}   best {max(found) / max(plain):.3f}"
-                )
-                print(f"  {what:9}  {inside.kind:9} {told}")
+def show_rates(name: str, task: str, insides: list[Inside], rounds: int) -> None:
+    rates: list[list[tuple[float, float]]] = [[] for _ in insides]
+    for inside in insides:
+        inside.rate(task)  # what is done once is done
+    for order in turns(insides, rounds):
+        for index in order:
+            rates[index].append(insides[index].rate(task))
+    print(f"{name}, {rounds} rounds of {CHUNK_S} s")
+    for index, what in enumerate(("wall", "processor")[: 1 if task == "loader" else 2]):  # workers are not in the second
+        plain = [pair[index] for pair in rates[0]]
+        for inside, pairs in zip(insides, rates, strict=True):
+            found = [pair[index] for pair in pairs]
+            ratios = [one / other for one, other in zip(found, plain, strict=True)]
+            told = f"{middle(found, '{:,.0f}/s')}   of none: {middle(ratios, '{:.3f}')}   best {max(found) / max(plain):.3f}"
+            print(f"  {what:9}  {inside.kind:9} {told}")
 
 
 def middle(values: list[float], form: str) -> str:
