@@ -1,7 +1,8 @@
-"""Twenty habits of training scripts, each in four places: what they write so that they can go on, and read again.
+"""Habits of training scripts, each in several places: what they write so that they can go on, and read again.
 
-A trial runs it: `ordinary.py PLACES`, with a folder of every habit's name in each place, planted with what an earlier run left.
-Every variant is a process of its own, with torch imported; it prints `reached HABIT PLACE` after its steps.
+A trial runs it: `ordinary.py PLACES`, with a folder of every habit's name in each place, planted with what an earlier run left;
+OUTPUT_DIR names one of them. Every variant is a process of its own, with torch imported; it prints `reached HABIT PLACE`
+after its steps. Each habit is tried in half of the places, or with ORDINARY_EVERYWHERE in all of them.
 """
 
 import csv
@@ -13,18 +14,26 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import queue
 import random
 import shutil
 import sqlite3
 import subprocess
 import sys
+import tarfile
 import tempfile
+import threading
 import time
 import zipfile
+from logging.handlers import RotatingFileHandler
+from multiprocessing import shared_memory
 
 import numpy
 import torch
+import yaml
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -274,11 +283,143 @@ def commit_noted(at, training):
         pass
 
 
+@habit
+def output_folder_from_yaml(at, training):
+    settings = yaml.safe_load(pathlib.Path(at, "train.yaml").read_text())
+    output = pathlib.Path(os.path.expandvars(settings["output_dir"])).expanduser()
+    output.mkdir(parents=True, exist_ok=True)
+    shutil.copy(f"{at}/train.yaml", output)
+    for epoch, _ in training.epochs():
+        torch.save(training.state(), output / f"{epoch}.pt")
+    with open(output / "train.yaml", "a") as file:
+        yaml.safe_dump({"done": True}, file)
+    assert yaml.safe_load((output / "train.yaml").read_text())["done"]
+
+
+@habit
+def output_folder_from_the_environment(at, training):
+    output = os.path.join(os.environ["OUTPUT_DIR"], os.path.basename(os.path.dirname(at)), time.strftime("%H"))
+    os.makedirs(output, exist_ok=True)
+    for epoch, loss in training.epochs():
+        with open(f"{output}/metrics.jsonl", "a") as file:
+            file.write(json.dumps({"epoch": epoch, "loss": loss}) + "\n")
+    assert len(pathlib.Path(output, "metrics.jsonl").read_text().splitlines()) == 2
+
+
+@habit
+def what_was_downloaded_is_cached(at, training):
+    """As hubs do it: a lock, a part that is renamed, and a link by the name that people know."""
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "hub", os.path.basename(at))
+    os.makedirs(f"{cache}/blobs", exist_ok=True)
+    os.makedirs(f"{cache}/snapshots/main", exist_ok=True)
+    descriptor = os.open(f"{cache}/lock", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    torch.save(training.model.state_dict(), f"{cache}/blobs/abc.incomplete")
+    os.replace(f"{cache}/blobs/abc.incomplete", f"{cache}/blobs/abc")
+    if not os.path.lexists(f"{cache}/snapshots/main/weights.pt"):
+        os.symlink("../../blobs/abc", f"{cache}/snapshots/main/weights.pt")
+    os.close(descriptor)
+    training.model.load_state_dict(torch.load(f"{cache}/snapshots/main/weights.pt"))
+    for _ in training.epochs():
+        pass
+
+
+@habit
+def workers_share_memory(at, training):
+    block = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        strategy = torch.multiprocessing.get_sharing_strategy()
+        torch.multiprocessing.set_sharing_strategy("file_system")
+        loader = DataLoader(torch.randn(16, 4), batch_size=8, num_workers=2)
+        for _ in training.epochs(loader=loader):
+            block.buf[0] = training.steps
+        torch.multiprocessing.set_sharing_strategy(strategy)
+        assert block.buf[0] == 4
+    finally:
+        block.close()
+        block.unlink()
+
+
+@habit
+def archive_unpacked_first(at, training):
+    with tarfile.open(f"{at}/data.tar.gz", "w:gz") as archive:
+        for number in range(4):
+            numpy.save(f"{at}/{number}.npy", numpy.random.rand(4))
+            archive.add(f"{at}/{number}.npy", arcname=f"data/{number}.npy")
+            os.remove(f"{at}/{number}.npy")
+    with tarfile.open(f"{at}/data.tar.gz") as archive:
+        archive.extractall(at, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(at)
+    data = [torch.from_numpy(numpy.load(path)) for path in sorted(pathlib.Path(at, "data").rglob("*.npy"))]
+    for _ in training.epochs(loader=DataLoader(data, batch_size=2, num_workers=1)):
+        pass
+
+
+@habit
+def weights_as_safetensors(at, training):
+    for _ in training.epochs():
+        save_file(training.model.state_dict(), f"{at}/model.safetensors", metadata={"format": "pt"})
+    with safe_open(f"{at}/model.safetensors", framework="pt") as opened:
+        names = list(opened.keys())
+        training.model.load_state_dict({name: opened.get_tensor(name) for name in names})
+
+
+@habit
+def events_by_a_thread(at, training):
+    """As TensorBoard's writer does: a queue, and a thread that appends and flushes."""
+    os.makedirs(f"{at}/tb", exist_ok=True)
+    waiting = queue.Queue()
+
+    def write():
+        with open(f"{at}/tb/events.out.{int(time.time())}.{os.getpid()}", "ab") as file:
+            while (one := waiting.get()) is not None:
+                file.write(one)
+                file.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    for epoch, loss in training.epochs():
+        waiting.put(f"{epoch} {loss}\n".encode())
+    waiting.put(None)
+    writer.join()
+    assert sum(path.stat().st_size for path in pathlib.Path(at, "tb").glob("events.*"))
+
+
+@habit
+def prepared_by_a_program_of_python(at, training):
+    code = "import json, sys; json.dump([[1.0] * 4] * 8, open(sys.argv[1] + '/rows.json', 'w'))"
+    subprocess.run([sys.executable, "-c", code, at], check=True)
+    rows = json.loads(pathlib.Path(at, "rows.json").read_text())
+    for _ in training.epochs(loader=[torch.tensor(rows)]):
+        pass
+
+
+@habit
+def logs_that_turn_over(at, training):
+    handler = RotatingFileHandler(f"{at}/train.log", maxBytes=50, backupCount=2)
+    logger = logging.getLogger(f"turning {at}")
+    logger.addHandler(handler)
+    for epoch, loss in training.epochs(3):
+        logger.warning("epoch %d loss %f and some more words", epoch, loss)
+    assert os.path.exists(f"{at}/train.log.1")
+
+
+@habit
+def copied_by_the_shell(at, training):
+    """Another program, which finds nothing of what Python wrote: refused, or kept from it, and that is said."""
+    with open(f"{at}/config.json", "w") as file:
+        json.dump({"lr": 0.1}, file)
+    subprocess.run(["cp", f"{at}/config.json", f"{at}/checkpoints/config.json"], check=True)
+    for _ in training.epochs():
+        pass
+
+
 def main(places):
     for _ in Training().epochs():  # what a first step imports, imported once
         pass
-    for at in places:
-        for one in HABITS:
+    for number, at in enumerate(places):
+        for other, one in enumerate(HABITS):
+            if (number + other) % 2 and not os.environ.get("ORDINARY_EVERYWHERE"):
+                continue
             sys.stdout.flush()
             pid = os.fork()
             if pid:

@@ -307,6 +307,43 @@ def that_have(module):
     return [one for one in there if subprocess.run([one, "-c", f"import {module}"], check=False, stderr=-3).returncode == 0]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="shared memory is no folder")
+def test_shared_memory_of_workers_works_and_that_of_others_is_kept(guard, home):
+    name = f"flatout-of-others-{os.getpid()}"
+    others = Path("/dev/shm", name)
+    others.write_bytes(b"mine")
+    try:
+        told = trial(
+            guard,
+            home,
+            """
+from multiprocessing import Process, shared_memory
+block = shared_memory.SharedMemory(create=True, size=16)
+def fill(name):
+    other = shared_memory.SharedMemory(name)
+    other.buf[0] = 7
+    other.close()
+worker = Process(target=fill, args=(block.name,))
+worker.start()
+worker.join()
+print(block.buf[0])
+block.close()
+block.unlink()
+import _posixshmem
+for call in (lambda: shared_memory.SharedMemory(sys.argv[2]), lambda: _posixshmem.shm_unlink("/" + sys.argv[2])):
+    try:
+        call()
+    except PermissionError as error:
+        print(error.filename)
+""",
+            name,
+        )
+        assert told.split() == ["7", str(others), str(others)]
+        assert others.read_bytes() == b"mine"
+    finally:
+        others.unlink()
+
+
 NDBM = next(iter(that_have("_dbm")), None)
 
 

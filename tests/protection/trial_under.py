@@ -40,6 +40,7 @@ def main(kind, *words):
             "gaps": held.gaps,
             "changed": [str(path) for path in held.changed()],
             "made": [str(path) for path in held.made()],
+            "limit": held.limit_met(child.said()),
             "refused": held.refused(),
             "reached_for": words_in(held, REFUSED_HOSTS),
             "hosts": words_in(held, HOSTS),

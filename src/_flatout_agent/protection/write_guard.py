@@ -19,6 +19,7 @@ from urllib.parse import parse_qs
 from _flatout_agent.protection import system_calls as system
 from _flatout_agent.protection.network_guard import NetworkGuard
 from _flatout_agent.protection.shadow_files import ShadowFiles
+from _flatout_agent.protection.shared_blocks import SharedBlocks
 from _flatout_agent.wire import REFUSED, REFUSED_WORDS
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND | os.O_CREAT
@@ -33,8 +34,9 @@ ATTACH, OK, DENIED = 24, 0, 1  # as SQLite numbers what is asked, and the answer
 
 
 class WriteGuard:
-    def __init__(self, files: ShadowFiles, network: NetworkGuard, told: str, starts_all: bool) -> None:
+    def __init__(self, files: ShadowFiles, network: NetworkGuard, told: str, starts_all: bool, began_ns: int) -> None:
         """`told`: the file for what was refused. `starts_all`: other programs are held by the system itself."""
+        self.blocks = SharedBlocks(began_ns, self)
         self._files = files
         self._network = network
         self._told = told
@@ -109,7 +111,7 @@ class WriteGuard:
         """By a descriptor: also of a file that was opened for reading alone."""
         if isinstance(name, int):
             name = system.path_behind(name)
-            if not os.path.isabs(name):  # a pipe, a socket
+            if not os.path.isabs(name) or self.blocks.is_own(name):  # a pipe, a socket
                 return
         self._keep(self._files.real_path_of(name, dir_fd))
 
@@ -205,10 +207,11 @@ def put_on(wanted: Mapping[str, Any]) -> WriteGuard:
         folder = wanted["folder"]
         files = ShadowFiles(folder, [folder, *wanted["free"]])
         network = NetworkGuard(folder, bool(wanted.get("network")), files.is_free)
-        guard = WriteGuard(files, network, os.path.join(folder, REFUSED), bool(wanted.get("starts_all")))
+        guard = WriteGuard(files, network, os.path.join(folder, REFUSED), bool(wanted.get("starts_all")), wanted["began_ns"])
         sys.dont_write_bytecode = True
         redirected_calls.put_on(files, guard)
         file_arguments.put_on(files, guard)
+        guard.blocks.put_on()
         sys.addaudithook(guard.heard)
         return guard
     except Exception as error:

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from flatout.launch.watch import State, Watch
 DATABASE = re.compile(r"DatabaseError: (not authorized|authorization denied)")  # SQLite, of one that was to be attached
 NOT_FOUND = re.compile(r"No such file|not found|does not exist|[Ee]rrno 2\b|os error 2\b|ENOENT|cannot find|[Ff]ailed to open")
 NAMED = re.compile(r"(?<=')[^']+|(?<=\")[^\"]+|[^\s'\"<>|]*/[^\s'\"<>|]+")  # what may be a path
-LAST_LINES = 3
+LAST_LINES, LINES_OF_PROGRAMS = 3, 60
+PROGRAM_FAILED = re.compile(r"returned non-zero exit status|died with <Signals")
 RESERVE = 1 << 30  # bytes that stay free on the disk; half of what is free where that is less
 
 
@@ -95,6 +97,7 @@ class Guard:
             "free": [os.path.realpath(place) for place in self.free],
             "network": self.network,
             "starts_all": self.starts_all,
+            "began_ns": time.time_ns(),
         }
         return {"write_guard": wanted}
 
@@ -145,7 +148,7 @@ class Guard:
 
     def _not_found(self, said: str) -> str | None:
         """What Python wrote into the trial's folder, and a library in C or another program looked for in vain."""
-        lines = [line for line in said.strip().splitlines() if line.strip()][-LAST_LINES:]
+        lines = last_lines(said)
         found: list[str] = [word for line in lines if NOT_FOUND.search(line) for word in NAMED.findall(line)]
         for word in found:
             path = os.path.abspath(word.rstrip(".:,"))
@@ -192,6 +195,13 @@ class Guard:
 
     def _told(self, name: str) -> list[str]:
         return told(self._own / name)
+
+
+def last_lines(said: str) -> list[str]:
+    """What tells of its end. What a program said that the script started and waited for stands before the traceback."""
+    lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
+    waited = bool(lines) and bool(PROGRAM_FAILED.search(lines[-1]))
+    return lines[-LINES_OF_PROGRAMS if waited else -LAST_LINES :]
 
 
 def _short_scratch() -> Scratch:

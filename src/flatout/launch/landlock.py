@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.launch import landlock_start
-from flatout.launch.guard import Guard
+from flatout.launch.guard import Guard, last_lines
 from flatout.launch.overlay import multi_process_service
 from flatout.launch.scratch import SHARED_MEMORY
 from flatout.launch.watch import State
@@ -30,10 +30,9 @@ DEVICES = re.compile(r"null|zero|full|random|urandom|tty|ptmx|pts|nvidia.*|dri|k
 RENDEZVOUS_PORT = 29500  # torch.distributed's, over which the processes of a training find each other
 PROBE = 'true > "$1"; true > "$2"'
 LONGEST_PROBE_S = 20.0
-LAST_LINES = 3
 
 # As the system says it, HDF5, and SQLite.
-DENIED = re.compile(r"Permission denied|Errno 13\b|errno = 13\b|EACCES|readonly database|unable to open database file")
+DENIED = re.compile(r"Permission denied|Errno 13\b|errno = 13\b|EACCES|readonly database|unable to open database")
 
 
 class Landlock(Guard):
@@ -70,8 +69,7 @@ class Landlock(Guard):
 
     def limit_met(self, said: str) -> tuple[str, dict[str, str | int]] | None:
         """A library in C, or another program, that the kernel refused."""
-        lines = [line for line in said.strip().splitlines() if line.strip()][-LAST_LINES:]
-        denied = [line.strip() for line in lines if DENIED.search(line)]
+        denied = [line for line in last_lines(said) if DENIED.search(line)]
         return super().limit_met(said) or (("held", {"said": denied[-1]}) if denied else None)
 
     def made(self) -> list[Path]:
