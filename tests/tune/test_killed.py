@@ -169,7 +169,7 @@ def test_a_hundred_rounds(tmp_path):
         goes_on(search)
 
 
-@pytest.mark.parametrize("when", ["starter", pytest.param("script", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("when", ["script", pytest.param("starter", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_who_would_end_it_are_killed_while_a_trial_starts(kind, when, tmp_path):
     """Before torch is imported nobody in the trial looks whether they are still there: the kernel does."""
