@@ -37,6 +37,7 @@ SENTENCES = {
     "fault": "{knob} {value}: failed ({status})",
     "fault-later": "{knob} {value}: failed later on ({status}), taken back",
     "unclear": "{knob} {value}: unknown: {gain:+.1f} % ± {margin:.1f} after {pairs} pairs",
+    "faster-not-beside": "{knob} {value}: {gain:+.0f} % in {pairs} pairs, not tried beside {other}",
     "too-little": "{knob} {value}: unknown after {pairs} pairs",
     "interrupted": "{knob} {value}: unknown, the run broke ({status})",
     "no-time": "{knob} {value}: not tried, it needs {needs_s:.0f} s and {left_s:.0f} s are left",

@@ -41,6 +41,7 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "fault": (Verdict.FAILED, frozenset({"status"})),
     "fault-later": (Verdict.FAILED, frozenset({"status"})),
     "unclear": (Verdict.UNKNOWN, frozenset({"gain", "margin", "pairs"})),
+    "faster-not-beside": (Verdict.UNKNOWN, frozenset({"gain", "pairs", "other"})),
     "too-little": (Verdict.UNKNOWN, frozenset({"pairs"})),
     "interrupted": (Verdict.UNKNOWN, frozenset({"status"})),
     "no-time": (Verdict.UNKNOWN, frozenset({"needs_s", "left_s"})),

@@ -31,7 +31,8 @@ LEAVING_OUT_SHARE = 0.15  # of the budget, for leaving out what needs children o
 # A batch is not left out, and workers that stay show over whole epochs only: these were judged last, in the whole.
 JUDGED_ELSEWHERE = frozenset({"batch_size", "persistent_workers"})
 GRAPHS_PASSED_OVER = ("better-value", "not-launch-bound", *NO_GAIN_ALONE)
-LEFT_OPEN = ("no-time", "too-little", "unclear")
+HAD_NO_TURN = ("no-time", "faster-not-beside")
+LEFT_OPEN = (*HAD_NO_TURN, "too-little", "unclear")
 AT_FLOOR = 0.9
 PLAIN_GAIN = 20.0  # per cent
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
@@ -95,7 +96,7 @@ def spare_time(course: Course) -> Steps[bool]:
     restarting = [offer for offer in course.offers() if is_compute(offer) and offer.restart and offer.values]
     kept_before = dict(course.whole)
     course.stage = "again"
-    codes = ("no-time", "not-launch-bound") if course.pace.waits_for_launches else ("no-time",)  # by now
+    codes = (*HAD_NO_TURN, "not-launch-bound") if course.pace.waits_for_launches else HAD_NO_TURN  # by now
     left_out = [d for d in course.decisions.values() if d.code in codes and is_compute(course.offer(d.knob))]
     for decision in left_out:
         offer = course.offer(decision.knob)
