@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import FlatoutError, UsageError
+from flatout.base.secrets import secrets_in
 from flatout.base.words import Words
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of
 from flatout.cli.commandline import command as make_command
@@ -76,7 +77,7 @@ def command(
     for sentence in knob_sentences(settings, words):
         _say(sentence)
     wanted = Wanted(memory_fraction=gpu_memory_fraction, deep=deep, auto=auto, settings=settings)
-    tuner = _tuner(words) if auto else None
+    tuner = _tuner(words, secrets_in(line, environ)) if auto else None
     with child.Ending() as ending:
         try:
             finished = run_observed(line, environ, SystemClock(), wanted, ending.hold, tuner.beside if tuner else None)
@@ -138,7 +139,7 @@ def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:
     return chosen.exports
 
 
-def _tuner(words: Words) -> AutoTuner:
+def _tuner(words: Words, hidden: Sequence[str]) -> AutoTuner:
     from flatout.machine import host
     from flatout.tune.auto import AutoTuner
 
@@ -148,7 +149,7 @@ def _tuner(words: Words) -> AutoTuner:
         _say(run_auto.summary(auto, words))
 
     usable = host.processor().usable
-    return AutoTuner(SystemClock(), usable if isinstance(usable, float) else 1.0, done)
+    return AutoTuner(SystemClock(), usable if isinstance(usable, float) else 1.0, done, hidden)
 
 
 def _tell(finished: Finished, python: str, words: Words, how: tuple[bool, bool], tuner: AutoTuner | None) -> None:

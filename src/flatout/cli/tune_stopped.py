@@ -10,7 +10,8 @@ from pathlib import Path
 
 from flatout.base.errors import FlatoutError
 from flatout.base.printable import whole
-from flatout.base.secrets import HIDDEN, hide
+from flatout.base.secret_forms import HIDDEN
+from flatout.base.secrets import hide
 from flatout.base.words import Words
 from flatout.launch.interruption import Interruption, interruptible
 

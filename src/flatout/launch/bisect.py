@@ -7,15 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from flatout.base import records
 from flatout.base.records import Struct, field
+from flatout.base.secret_forms import copy_scrubbed
+from flatout.base.secrets import secrets_in
 from flatout.launch import environment
 from flatout.launch.child import not_ignored
+from flatout.launch.error_texts import scrub_files
 from flatout.launch.run import Finished, Wanted
 from flatout.launch.settings import Settings
 
@@ -124,7 +128,8 @@ class _Trials:
         sources = {name: self._wanted.settings.sources[name] for name in knobs}
         told = Wanted(memory_fraction=self._wanted.memory_fraction, settings=Settings(values=knobs, sources=sources))
         records.write_bytes(place / "job.json", records.encode(told.job(place, time.time())))
-        with (place / "output.txt").open("wb") as output:
+        # Without a name until it can be kept: there may be keys and passwords in it.
+        with tempfile.TemporaryFile(dir=place) as output:
             child = subprocess.Popen(
                 self._command,
                 env=environment.injected(self._environ, place / "job.json"),
@@ -139,6 +144,15 @@ class _Trials:
                 return 0
             finally:
                 _end(child)
+                with contextlib.suppress(OSError):  # a full disk costs what is kept, not the search
+                    self._keep(output, place / "output.txt")
+
+    def _keep(self, output: BinaryIO, path: Path) -> None:
+        hidden = secrets_in(self._command, self._environ)
+        scrub_files(path.parent, hidden)
+        output.seek(0)
+        with path.open("wb") as kept:
+            copy_scrubbed(output, kept, hidden)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

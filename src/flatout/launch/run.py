@@ -13,7 +13,9 @@ from _flatout_agent import wire
 from flatout.base import records
 from flatout.base.clock import Clock
 from flatout.base.records import Struct, field
+from flatout.base.secrets import secrets_in
 from flatout.launch import child, environment, folder, journals
+from flatout.launch.error_texts import errors_scrubbed, scrub_files
 from flatout.launch.settings import Settings
 from flatout.launch.watcher import Watcher
 from flatout.machine.model import Gpu
@@ -81,6 +83,8 @@ def run_observed(
     returncode = child.run(command, environment.injected(environ, job), _both(watcher, beside(place) if beside else None))
     wall_s = clock.monotonic() - began
     ended()
+    hidden = secrets_in(command, environ)
+    scrub_files(place, hidden)
     return Finished(
         run_id=run_id,
         folder=_shown(place),
@@ -88,7 +92,7 @@ def run_observed(
         started=started,
         wall_s=wall_s,
         returncode=returncode,
-        journals=journals.read(place),
+        journals=[[errors_scrubbed(line, hidden) for line in lines] for lines in journals.read(place)],
         gpus_before=watcher.before,
         gpus_during=watcher.during,
         host=watcher.host,

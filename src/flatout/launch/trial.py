@@ -14,8 +14,10 @@ from typing import Any, BinaryIO
 
 from _flatout_agent import wire
 from flatout.base import records
-from flatout.base.secrets import scrubbed, secrets_in
+from flatout.base.secret_forms import longest, scrubbed
+from flatout.base.secrets import secrets_in
 from flatout.launch import environment, journals, last_watch
+from flatout.launch.error_texts import errors_scrubbed
 from flatout.launch.tied import tied
 from flatout.launch.trial_terminal import TrialInput
 from flatout.machine import host
@@ -33,6 +35,7 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 TAIL = 4000
+LARGEST_CHARACTER = 4  # bytes, in UTF-8
 
 # torch's on a device and on the host, Python's, C++'s.
 OUT_OF_MEMORY = ("OutOfMemoryError", "DefaultCPUAllocator: can't allocate memory", "MemoryError", "std::bad_alloc")
@@ -80,7 +83,7 @@ class TrialChild:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
-        return json.loads(path.read_bytes()) if path.exists() else None
+        return errors_scrubbed(json.loads(path.read_bytes()), self._secrets) if path.exists() else None
 
     def busy_s(self) -> float:
         """What works does not hang."""
@@ -96,10 +99,13 @@ class TrialChild:
 
     def printed(self, most: int) -> str:
         """Without the keys and passwords that it was started with: this is kept, and shown."""
+        margin = longest(self._secrets)
         with (self.folder / "output.txt").open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * most))
-            text = file.read().decode("utf-8", "replace")
-        return scrubbed(text, self._secrets)[-most:]
+            began = max(0, file.seek(0, os.SEEK_END) - LARGEST_CHARACTER * (most + margin))
+            file.seek(began)
+            text = scrubbed(file.read().decode("utf-8", "replace"), self._secrets)
+        # A file that is begun in its midst may begin with half a secret.
+        return (text[margin:] if began else text)[-most:]
 
     def ran_out_of_memory(self) -> bool:
         told = any(line.get("kind") == "oom" for line in self._journals())
@@ -109,6 +115,10 @@ class TrialChild:
         """Optimizer steps that it told of; None where no process of it came to import torch."""
         lines = self._journals()
         return max((int(line.get("steps", 0)) for line in lines if line.get("kind") == "window"), default=0) if lines else None
+
+    def journals(self) -> list[list[dict[str, Any]]]:
+        """With every window: of a run that takes minutes at most."""
+        return [[errors_scrubbed(line, self._secrets) for line in lines] for lines in journals.read_whole(self.folder)]
 
     def _journals(self) -> list[dict[str, Any]]:
         return [line for lines in journals.read(self.folder) for line in lines]

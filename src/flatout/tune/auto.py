@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from _flatout_agent import wire
 from flatout.base import records
 from flatout.base.clock import Clock
+from flatout.launch.error_texts import errors_scrubbed
 from flatout.measure.auto import AutoDecision, AutoTuning
 from flatout.tune import plan as planning
 from flatout.tune.answers import result_of
@@ -55,12 +56,20 @@ def _improve(course: Course) -> Steps[None]:
 class AutoTuner:
     """A context manager beside the child; never raises, and is told what came of it when the script has ended."""
 
-    def __init__(self, clock: Clock, usable_cores: float, done: Callable[[AutoTuning], None], **limits: float) -> None:
-        """`limits`: of the plan's, the time in all (budget_s) and of a segment (timed_s)."""
+    def __init__(
+        self,
+        clock: Clock,
+        usable_cores: float,
+        done: Callable[[AutoTuning], None],
+        hidden: Sequence[str] = (),
+        **limits: float,
+    ) -> None:
+        """`hidden`: the script's keys and passwords; `limits`: of the plan's, in all (budget_s) and of a segment (timed_s)."""
         self._clock = clock
         self._cores = usable_cores
         self._limits = {"budget_s": BUDGET_S, **limits}
         self._done = done
+        self._hidden = hidden
         self._folder = Path()
         self._gone = threading.Event()
         self._search: Search | None = None
@@ -150,7 +159,7 @@ class AutoTuner:
         while not path.exists():
             if self._gone.wait(LOOK_S):
                 return None
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        found: dict[str, Any] = errors_scrubbed(json.loads(path.read_bytes()), self._hidden)
         return found
 
     def _note(self, line: TuneLine) -> None:

@@ -14,7 +14,6 @@ from flatout.base.errors import FlatoutError
 from flatout.base.records import dump, replace
 from flatout.knobs import catalogue
 from flatout.knobs.model import Switch
-from flatout.launch import journals
 from flatout.launch.compiled import caches
 from flatout.launch.keeper import Keeper
 from flatout.launch.protection import Kind, Protection
@@ -280,7 +279,7 @@ class Trials:
         late = self._wait(child, lambda: None, longest_s) == "hang"
         wall_s = self._clock.monotonic() - began
         code = None if late else child.process.returncode
-        lines = journals.read_whole(child.folder)
+        lines = child.journals()
         self.said = child.said()
         self.stop()
         return RunMade(wall_s=wall_s, code=code, journals=lines)
