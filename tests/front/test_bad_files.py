@@ -153,11 +153,12 @@ def test_records_and_profiles_follow_the_users_umask(mask, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can put something there as somebody else")
-def test_what_another_user_has_put_there_is_not_written_into(flatout, script, tmp_path):
+@pytest.mark.parametrize("mode", [0o1777, 0o2775])
+def test_what_another_user_has_put_there_is_not_written_into(mode, flatout, script, tmp_path):
     mine, shared = tmp_path / "mine", tmp_path / "shared"
     for place in (mine, shared):
         place.mkdir()
-    shared.chmod(0o1777)
+    shared.chmod(mode)
     (tmp_path / "disk").mkdir()
     (mine / ".flatout").symlink_to(tmp_path / "disk")  # the user's own link to a data disk
     assert folder.new_run(mine, 0.0)[1].resolve().is_relative_to(tmp_path / "disk")
@@ -171,6 +172,20 @@ def test_what_another_user_has_put_there_is_not_written_into(flatout, script, tm
         assert "not observed" in ended.stderr
         (shared / ".flatout").unlink() if (shared / ".flatout").is_symlink() else (shared / ".flatout").rmdir()
     assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == [".gitignore", "runs"]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can put something there as somebody else")
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_nor_what_lies_within_a_folder_of_the_users(kind, tmp_path):
+    home = tmp_path / ".flatout"
+    home.mkdir()
+    home.chmod(0o2775)
+    (tmp_path / "disk").mkdir()
+    (home / "runs").symlink_to(tmp_path / "disk") if kind == "link" else (home / "runs").mkdir()
+    os.chown(home / "runs", 12345, 12345, follow_symlinks=False)
+    with pytest.raises(folder.NoPlaceForRecordsError):
+        folder.new_run(tmp_path, 0.0)
+    assert list((tmp_path / "disk").iterdir()) == []
 
 
 def test_no_name_in_the_temporary_folder_can_be_foreseen(tmp_path, monkeypatch):

@@ -90,20 +90,21 @@ def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:
         raise FileNotFoundError(errno.ENOENT, str(error)) from error
 
 
-def _check_owner(home: Path) -> None:
+def _check_owner(folder: Path) -> None:
     """In a folder that many write to somebody may have put it there, or a link in its place, for what we write to land."""
     try:
-        there, around = home.lstat(), home.parent.stat()
+        there, around = folder.lstat(), folder.parent.stat()
     except OSError:
         return  # it is made in a moment
     if os.name != "posix" or there.st_uid in (os.geteuid(), around.st_uid, 0):
         return
-    if stat.S_ISLNK(there.st_mode) or around.st_mode & stat.S_IWOTH:
-        raise NoPlaceForRecordsError("error.records-of-another", path=str(home), detail=f"{home}: uid {there.st_uid}")
+    if stat.S_ISLNK(there.st_mode) or around.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NoPlaceForRecordsError("error.records-of-another", path=str(folder), detail=f"{folder}: uid {there.st_uid}")
 
 
 def _make(home: Path, run_id: str) -> Path:
     _check_owner(home)
+    _check_owner(home / "runs")  # a group that may write here may write there
     folder = home / "runs" / run_id
     folder.mkdir(parents=True)
     ignore = home / ".gitignore"
