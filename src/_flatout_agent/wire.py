@@ -100,7 +100,8 @@ def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, 
     """`more`: `deep` for the deep look, `knobs` (name -> value) with `knobs_check` and `profile_made_for` (what a profile's
     batches were like), `write_guard` (`folder`, `free`: folders to write to, `network`: allowed, `starts_all`: other programs
     are held by the system itself, `began_ns`: what is older in shared memory is another's), `network_guard` (`folder`,
-    `network`: that alone; `apart`: in a network of its own), `segments` for trials (`endless`: epochs do not end), `parity`, `auto`,
+    `network`: that alone; `apart`: in a network of its own), `segments` for trials (`endless`: epochs do not end), `parity`,
+    `auto`,
     `plain` (what a step and a turn of the plain script took when the profile was made),
     `until` (`cut_s`, `stop_s`) for a run that is measured and need not come to its end.
     """

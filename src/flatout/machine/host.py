@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -16,6 +19,9 @@ from flatout.machine.run_look import HostStrain
 CGROUP = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 FAULTS_AT_ONCE = 64  # pages
+SHARED_MEMORY = Path("/dev/shm")
+
+T = TypeVar("T")
 
 
 def system() -> System:
@@ -97,6 +103,103 @@ def strained(before: Strain, after: Strain) -> HostStrain:
         swapped_out_bytes=out if isinstance(out, Missing) else int(out),
         io_stalled_s=between("io_stalled_s"),
     )
+
+
+class Counters(Struct, frozen=True, kw_only=True):
+    """What the host tells at one moment; most of it only rises. Each is a plain value or the reason why it is not there."""
+
+    cores: tuple[tuple[float, float], ...] | Missing  # of each: seconds at work, seconds in all
+    memory: tuple[int, int] | Missing  # used, total
+    swap: tuple[int, int] | Missing
+    shared_memory: tuple[int, int] | Missing
+    disk: tuple[int, int] | Missing  # bytes read, bytes written
+    network: tuple[int, int] | Missing  # bytes received, bytes sent
+    strain: Strain
+
+
+def counters(proc: Path = PROC, shm: Path = SHARED_MEMORY) -> Counters:
+    return Counters(
+        cores=_told(_cores),
+        memory=_told(_memory),
+        swap=_told(_swap),
+        shared_memory=_told(lambda: _room(shm)),
+        disk=_told(_disk),
+        network=_told(_network),
+        strain=strain(proc),
+    )
+
+
+def _told(question: Callable[[], T]) -> T | Missing:
+    try:
+        return question()
+    except (OSError, RuntimeError, ValueError, AttributeError, LookupError, NotImplementedError, psutil.Error) as error:
+        # Containers, old kernels and psutil's own versions differ in what they lack.
+        return Missing("not-reported", str(error)[:80])
+
+
+def _cores() -> tuple[tuple[float, float], ...]:
+    found = []
+    for times in psutil.cpu_times(percpu=True):
+        # What a guest used is in the user's time already.
+        whole = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        found.append((whole - times.idle - getattr(times, "iowait", 0.0), whole))
+    return tuple(found)
+
+
+def _memory() -> tuple[int, int]:
+    virtual = psutil.virtual_memory()
+    return int(virtual.total - virtual.available), int(virtual.total)
+
+
+def _swap() -> tuple[int, int]:
+    swap = psutil.swap_memory()
+    return int(swap.used), int(swap.total)
+
+
+def _room(folder: Path) -> tuple[int, int]:
+    usage = shutil.disk_usage(folder)
+    return usage.used, usage.total
+
+
+def _disk() -> tuple[int, int]:
+    disk = psutil.disk_io_counters()
+    if disk is None:
+        raise LookupError("no disks")
+    return int(disk.read_bytes), int(disk.write_bytes)
+
+
+def _network() -> tuple[int, int]:
+    """Without the loopback: what a training and its own server say to each other is no network."""
+    cards = psutil.net_io_counters(pernic=True)
+    real = [card for name, card in cards.items() if name != "lo" and not name.lower().startswith("loopback")]
+    return sum(int(card.bytes_recv) for card in real), sum(int(card.bytes_sent) for card in real)
+
+
+def file_system(path: Path) -> str | Missing:
+    """The kind of file system that holds `path` (ext4, nfs4, cifs …); on Windows "remote" for a drive of another machine."""
+    return _told(lambda: _file_system(path))
+
+
+def _file_system(path: Path) -> str:
+    here = path.resolve()
+    around = [
+        (len(Path(part.mountpoint).parts), part)
+        for part in psutil.disk_partitions(all=True)
+        if here.is_relative_to(part.mountpoint)
+    ]
+    if not around:
+        raise LookupError(str(here))
+    # Of several mounts on one point the last one is seen.
+    part = max(enumerate(around), key=lambda entry: (entry[1][0], entry[0]))[1][1]
+    return "remote" if "remote" in part.opts.split(",") else str(part.fstype).lower()
+
+
+def is_alive(pid: int) -> bool:
+    return bool(psutil.pid_exists(pid))
+
+
+def command_line(pid: int) -> list[str] | Missing:
+    return _told(lambda: list(psutil.Process(pid).cmdline()))
 
 
 def _pages(count: str | None) -> int | Missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -20,9 +21,11 @@ REASONS = {
     "NVML_ERROR_NO_PERMISSION": "nvml-no-permission",
     "NVML_ERROR_NOT_SUPPORTED": "nvml-not-supported",
     "NVML_ERROR_FUNCTION_NOT_FOUND": "nvml-not-supported",
+    "NVML_ERROR_NOT_FOUND": "nvml-not-found",
     "NVML_ERROR_GPU_IS_LOST": "nvml-gpu-lost",
     "NVML_ERROR_RESET_REQUIRED": "nvml-reset-required",
     "NVML_ERROR_UNKNOWN": "nvml-unknown-error",
+    "NVML_ERROR_UNINITIALIZED": "nvml-not-open",
 }
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 DRIVER_MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}
@@ -41,7 +44,7 @@ def driver() -> Driver:
     except pynvml.NVMLError as error:
         return _nothing(Missing(_reason(pynvml, error), str(error)))
     try:
-        return Driver(version=_ask(pynvml, _version), cuda=_ask(pynvml, _cuda), gpus=_ask(pynvml, _gpus), nvml_error="none")
+        return Driver(version=ask(pynvml, _version), cuda=ask(pynvml, _cuda), gpus=ask(pynvml, _gpus), nvml_error="none")
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
@@ -66,32 +69,46 @@ def looks() -> Iterator[Callable[[], list[Gpu]]]:
             pynvml.nvmlShutdown()
 
 
+def start() -> Any | Missing:
+    """The started library, for `machine/nvml_door.py`, which closes it again; or why there is none."""
+    try:
+        import pynvml
+    except ImportError as error:
+        return Missing("nvml-package-missing", str(error))
+    failed = ask(pynvml, lambda nvml: nvml.nvmlInit())
+    return failed if isinstance(failed, Missing) else pynvml
+
+
+def stop(nvml: Any) -> None:
+    ask(nvml, lambda n: n.nvmlShutdown())
+
+
 def _look(nvml: Any) -> list[Gpu]:
-    count = _ask(nvml, lambda n: int(n.nvmlDeviceGetCount()))
-    cards = [_ask(nvml, _moving, index) for index in range(0 if isinstance(count, Missing) else count)]
+    count = ask(nvml, lambda n: int(n.nvmlDeviceGetCount()))
+    cards = [ask(nvml, _moving, index) for index in range(0 if isinstance(count, Missing) else count)]
     return [card for card in cards if not isinstance(card, Missing)]
 
 
 def _moving(nvml: Any, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
-    def ask(question: Callable[[Any, Any], T]) -> T | Missing:
-        return _ask(nvml, question, handle)
+    def told(question: Callable[[Any, Any], T]) -> T | Missing:
+        return ask(nvml, question, handle)
 
-    memory = ask(lambda n, h: n.nvmlDeviceGetMemoryInfo(h))
-    name = ask(lambda n, h: _text(n.nvmlDeviceGetName(h)))
+    memory = told(lambda n, h: n.nvmlDeviceGetMemoryInfo(h))
+    name = told(lambda n, h: text_of(n.nvmlDeviceGetName(h)))
     return Gpu(
         index=index,
         name=name if isinstance(name, str) else UNNAMED,
-        uuid=ask(lambda n, h: _text(n.nvmlDeviceGetUUID(h))),
+        uuid=told(lambda n, h: text_of(n.nvmlDeviceGetUUID(h))),
         memory_total_bytes=memory if isinstance(memory, Missing) else int(memory.total),
         memory_free_bytes=memory if isinstance(memory, Missing) else int(memory.free),
-        utilisation=ask(lambda n, h: int(n.nvmlDeviceGetUtilizationRates(h).gpu)),
-        temperature_c=ask(lambda n, h: int(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU))),
-        power_draw_w=ask(lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1000),
-        sm_clock_mhz=ask(lambda n, h: int(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM))),
-        sm_clock_max_mhz=ask(lambda n, h: int(n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM))),
-        clock_events=ask(_clock_events),
+        utilisation=told(lambda n, h: int(n.nvmlDeviceGetUtilizationRates(h).gpu)),
+        temperature_c=told(lambda n, h: int(n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU))),
+        power_draw_w=told(lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1000),
+        sm_clock_mhz=told(lambda n, h: int(n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM))),
+        sm_clock_max_mhz=told(lambda n, h: int(n.nvmlDeviceGetMaxClockInfo(h, n.NVML_CLOCK_SM))),
+        clock_events=told(clock_events_of),
     )
 
 
@@ -99,13 +116,13 @@ def _nothing(why: Missing) -> Driver:
     return Driver(version=why, cuda=why, gpus=why, nvml_error=why.reason)
 
 
-def _ask(nvml: Any, question: Callable[..., T], *args: Any) -> T | Missing:
+def ask(nvml: Any, question: Callable[..., T], *args: Any) -> T | Missing:
     try:
         return question(nvml, *args)
     except nvml.NVMLError as error:
         return Missing(_reason(nvml, error), str(error))
-    except (AttributeError, TypeError, ValueError, LookupError, OSError) as error:
-        # Another version of the package or of the library than this was written for.
+    except (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, OSError, ctypes.ArgumentError) as error:
+        # Another version of the package or of the library than this was written for; or an answer that makes no sense.
         return Missing("nvml-error", f"{type(error).__name__}: {error}")
 
 
@@ -115,7 +132,7 @@ def _reason(nvml: Any, error: Any) -> str:
 
 
 def _version(nvml: Any) -> str:
-    return _text(nvml.nvmlSystemGetDriverVersion())
+    return text_of(nvml.nvmlSystemGetDriverVersion())
 
 
 def _cuda(nvml: Any) -> str:
@@ -125,7 +142,7 @@ def _cuda(nvml: Any) -> str:
 
 def _gpus(nvml: Any) -> list[Gpu]:
     count = int(nvml.nvmlDeviceGetCount())
-    cards = [_ask(nvml, _gpu, index) for index in range(count)]
+    cards = [ask(nvml, _gpu, index) for index in range(count)]
     if count == 1 and isinstance(cards[0], Missing):
         # Asked again for its error, which is then the answer for all cards.
         return [_gpu(nvml, 0)]
@@ -143,35 +160,35 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     """What changes while a card works, and what does not."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
-    def ask(question: Callable[[Any, Any], T]) -> T | Missing:
-        return _ask(nvml, question, handle)
+    def told(question: Callable[[Any, Any], T]) -> T | Missing:
+        return ask(nvml, question, handle)
 
     return replace(
         _moving(nvml, index),
-        pci_bus_id=ask(lambda n, h: _text(n.nvmlDeviceGetPciInfo(h).busId)),
-        capability=ask(lambda n, h: "{}.{}".format(*n.nvmlDeviceGetCudaComputeCapability(h))),
-        power_limit_w=ask(_power_limit),
-        power_limit_default_w=ask(lambda n, h: n.nvmlDeviceGetPowerManagementDefaultLimit(h) / 1000),
-        power_limit_max_w=ask(lambda n, h: n.nvmlDeviceGetPowerManagementLimitConstraints(h)[1] / 1000),
-        pstate=ask(_pstate),
-        link_width=ask(lambda n, h: int(n.nvmlDeviceGetCurrPcieLinkWidth(h))),
-        link_width_max=ask(lambda n, h: int(n.nvmlDeviceGetMaxPcieLinkWidth(h))),
-        link_generation=ask(lambda n, h: int(n.nvmlDeviceGetCurrPcieLinkGeneration(h))),
-        link_generation_max=ask(lambda n, h: int(n.nvmlDeviceGetMaxPcieLinkGeneration(h))),
-        ecc_uncorrected=ask(_ecc_uncorrected),
-        ecc_pending=ask(_ecc_pending),
-        remap_failed=ask(lambda n, h: bool(n.nvmlDeviceGetRemappedRows(h)[3])),
-        mig_enabled=ask(lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0])),
-        mig_devices=ask(_mig_devices),
-        compute_mode=ask(lambda n, h: COMPUTE_MODES[n.nvmlDeviceGetComputeMode(h)]),
-        persistence=ask(lambda n, h: bool(n.nvmlDeviceGetPersistenceMode(h))),
-        driver_model=ask(lambda n, h: DRIVER_MODELS[n.nvmlDeviceGetDriverModel(h)[0]]),
-        display_active=ask(lambda n, h: bool(n.nvmlDeviceGetDisplayActive(h))),
-        processes=ask(_processes),
+        pci_bus_id=told(lambda n, h: text_of(n.nvmlDeviceGetPciInfo(h).busId)),
+        capability=told(lambda n, h: "{}.{}".format(*n.nvmlDeviceGetCudaComputeCapability(h))),
+        power_limit_w=told(power_limit_of),
+        power_limit_default_w=told(lambda n, h: n.nvmlDeviceGetPowerManagementDefaultLimit(h) / 1000),
+        power_limit_max_w=told(lambda n, h: n.nvmlDeviceGetPowerManagementLimitConstraints(h)[1] / 1000),
+        pstate=told(_pstate),
+        link_width=told(lambda n, h: int(n.nvmlDeviceGetCurrPcieLinkWidth(h))),
+        link_width_max=told(lambda n, h: int(n.nvmlDeviceGetMaxPcieLinkWidth(h))),
+        link_generation=told(lambda n, h: int(n.nvmlDeviceGetCurrPcieLinkGeneration(h))),
+        link_generation_max=told(lambda n, h: int(n.nvmlDeviceGetMaxPcieLinkGeneration(h))),
+        ecc_uncorrected=told(_ecc_uncorrected),
+        ecc_pending=told(_ecc_pending),
+        remap_failed=told(lambda n, h: bool(n.nvmlDeviceGetRemappedRows(h)[3])),
+        mig_enabled=told(lambda n, h: bool(n.nvmlDeviceGetMigMode(h)[0])),
+        mig_devices=told(_mig_devices),
+        compute_mode=told(lambda n, h: COMPUTE_MODES[n.nvmlDeviceGetComputeMode(h)]),
+        persistence=told(lambda n, h: bool(n.nvmlDeviceGetPersistenceMode(h))),
+        driver_model=told(lambda n, h: DRIVER_MODELS[n.nvmlDeviceGetDriverModel(h)[0]]),
+        display_active=told(lambda n, h: bool(n.nvmlDeviceGetDisplayActive(h))),
+        processes=told(processes_of),
     )
 
 
-def _power_limit(nvml: Any, handle: Any) -> float:
+def power_limit_of(nvml: Any, handle: Any) -> float:
     try:
         return float(nvml.nvmlDeviceGetPowerManagementLimit(handle)) / 1000
     except nvml.NVMLError:
@@ -184,7 +201,7 @@ def _pstate(nvml: Any, handle: Any) -> str | Missing:
     return Missing("not-reported") if state == UNKNOWN_PSTATE else f"P{state}"
 
 
-def _clock_events(nvml: Any, handle: Any) -> list[str]:
+def clock_events_of(nvml: Any, handle: Any) -> list[str]:
     try:
         bits = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
     except nvml.NVMLError:
@@ -212,11 +229,11 @@ def _mig_devices(nvml: Any, handle: Any) -> list[str]:
     found = []
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         with contextlib.suppress(nvml.NVMLError):  # slots without a device
-            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))))
+            found.append(text_of(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))))
     return found
 
 
-def _processes(nvml: Any, handle: Any) -> list[GpuProcess]:
+def processes_of(nvml: Any, handle: Any) -> list[GpuProcess]:
     found: dict[int, GpuProcess] = {}
     running = list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
     with contextlib.suppress(nvml.NVMLError):
@@ -225,15 +242,15 @@ def _processes(nvml: Any, handle: Any) -> list[GpuProcess]:
         pid, used = int(process.pid), process.usedGpuMemory
         # Under WDDM Windows owns the memory and the driver cannot tell.
         memory = Missing("nvml-not-supported") if used is None else int(used)
-        found.setdefault(pid, GpuProcess(pid=pid, name=_ask(nvml, _process_name, pid), memory_bytes=memory))
+        found.setdefault(pid, GpuProcess(pid=pid, name=ask(nvml, _process_name, pid), memory_bytes=memory))
     return list(found.values())
 
 
 def _process_name(nvml: Any, pid: int) -> str:
     """The program's name alone: its path and arguments are nobody's business."""
-    name = _text(nvml.nvmlSystemGetProcessName(pid)).replace("\\", "/").split(" -")[0]
+    name = text_of(nvml.nvmlSystemGetProcessName(pid)).replace("\\", "/").split(" -")[0]
     return os.path.basename(name.strip()) or name
 
 
-def _text(value: str | bytes) -> str:
+def text_of(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
