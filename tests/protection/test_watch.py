@@ -61,9 +61,18 @@ def test_what_is_new_is_named_by_its_outermost_folder(project, tmp_path):
     assert changed(seen) == []  # no folder is other for what lies in it
 
 
-def test_what_there_is_no_time_for_is_named(project, monkeypatch):
-    monkeypatch.setattr(watch, "MOST_FILES", 3)
-    assert watched(project).left_out in (str(project / "runs"), str(project.parent / "disk"))
+def test_what_there_is_no_time_for_is_named_and_nothing_in_it(project, monkeypatch):
+    for number in range(9):
+        (project / "runs" / str(number)).touch()
+    monkeypatch.setattr(watch, "MOST_FILES", 9)
+    seen = watched(project)
+    assert seen.left_out == str(project / "runs")
+    (project / "runs" / "new").touch()
+    (project / "new").touch()
+    assert [path.name for path in seen.made()] == ["new"]
+    assert str(project / "runs" / "new") not in map(str, seen.made())
+    monkeypatch.setattr(watch, "MOST_S", -1.0)
+    assert watched(project).left_out == str(project)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell who has a file open")

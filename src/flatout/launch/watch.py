@@ -51,6 +51,7 @@ class Watch:
         self.tops = [os.path.realpath(folder) for folder in folders]
         self.left_out: str | None = None  # the first folder for which there was no time
         self._before: dict[str, State] = {}
+        self._looked_into: list[str] = []  # folders of which all is known, and that are not everybody's
         self._look_at_all()
         self._dormant = _dormant(str(shared))
         found = repository.around(self.tops, [path for path, state in self._before.items() if state.is_folder])
@@ -71,7 +72,7 @@ class Watch:
     def made(self) -> list[Path]:
         """What is new in the folders that were there; in those that everybody writes to it may be anybody's."""
         found: list[str] = []
-        for folder in (path for path, state in self._before.items() if state.is_folder and not state.rights & stat.S_IWOTH):
+        for folder in self._looked_into:
             found += [path for path in self._inside(folder) if path not in self._before and path not in self._alone]
         return [Path(path) for path in _not_at_work(found)]
 
@@ -83,22 +84,25 @@ class Watch:
 
     def _look_at_all(self) -> None:
         waiting, end = list(self.tops), time.monotonic() + MOST_S
-        for folder in waiting:  # it grows: the outer ones come first, and what links lead to last
-            if len(self._before) > MOST_FILES or time.monotonic() > end:
-                self.left_out = folder
-                return
+        for folder in waiting:  # it grows: the outer ones come first
             self._keep(folder)
             for path in self._inside(folder):
-                state = self._keep(path)
-                if state is None:
-                    continue
-                if state.is_folder and path not in self._alone:
-                    waiting.append(path)
-                elif stat.S_ISLNK(state.rights):
-                    target = os.path.realpath(path)
-                    if self._is_elsewhere(target):
-                        linked = self._keep(target)
-                        waiting += [target] if linked is not None and linked.is_folder else []
+                if len(self._before) > MOST_FILES or time.monotonic() > end:
+                    self.left_out = folder
+                    return
+                waiting += self._next(path)
+            if folder in self._before and not self._before[folder].rights & stat.S_IWOTH:
+                self._looked_into.append(folder)
+
+    def _next(self, path: str) -> list[str]:
+        """What is to be looked at for its sake."""
+        state = self._keep(path)
+        if state is None:
+            return []
+        if stat.S_ISLNK(state.rights) and self._is_elsewhere(os.path.realpath(path)):
+            path = os.path.realpath(path)
+            state = self._keep(path)
+        return [path] if state is not None and state.is_folder else []
 
     def _keep(self, path: str) -> State | None:
         if path in self._before or path in self._alone:
