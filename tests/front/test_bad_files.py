@@ -10,17 +10,24 @@ import pytest
 
 from flatout.base import records
 from flatout.base.errors import FlatoutError, UsageError
+from flatout.base.file_bytes import bytes_of
+from flatout.base.records import Missing
+from flatout.base.whole_number import whole_number
 from flatout.base.words import Words
 from flatout.cli.knob_flags import sentences
 from flatout.doctor.paste.clean import clean
 from flatout.doctor.paste.reader import read as read_paste
 from flatout.knobs import profile_file
 from flatout.knobs.profile import Profile
-from flatout.launch import folder
+from flatout.launch import folder, own_argument
+from flatout.launch.own_argument import BATCH, RATE
 from flatout.launch.settings import Asked, decide
 from flatout.machine import script_look
 from flatout.machine.model import Facts
 from flatout.tune import config_file
+from flatout.tune.batch_line import RateRule, batch_line
+from flatout.tune.lasting import Lasting
+from flatout.tune.run_length import find_length
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DIGITS = "9" * 5000
@@ -117,6 +124,61 @@ def test_a_dry_run_is_not_refused_for_what_it_would_not_write(flatout, tmp_path)
     assert flatout("tune", "--config", "a.yaml").returncode == 2
     assert flatout("tune", "--config", "a.yaml", "--dry-run").returncode == 0
     assert (tmp_path / "a_gpu_optimized.yaml").read_text() == "mine: 1\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--budget", "9" * 400],
+        ["--budget", DIGITS],
+        ["--budget", "9000h"],
+        ["--steps-planned", "-5"],
+        ["--steps-planned", "9" * 400],
+        ["--gpu-memory-fraction", "nan"],
+        ["--gpu-memory-fraction", "5"],
+    ],
+    ids=lambda words: f"{words[0]} {words[1][:8]}",
+)
+def test_numbers_that_cannot_be_meant(words, flatout, script):
+    ended = flatout("tune", *words, script("import torch").name)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, b"", 1)
+    assert ended.stderr.startswith(f"flatout: {words[0]} ")
+
+
+@pytest.mark.parametrize("number", [DIGITS, "9" * 400, "\u00b2", "-1", "1e999", "nan"])
+def test_numbers_among_the_scripts_own_arguments(number, tmp_path):
+    path = tmp_path / "train.py"
+    options = ", type=int)\nparser.add_argument(".join(f'"--{name}"' for name in ("epochs", "max-steps", "batch-size", "lr"))
+    path.write_text(f"import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({options})\n")
+    line = [
+        sys.executable,
+        str(path),
+        f"--epochs={number}",
+        f"--max-steps={number}",
+        f"--batch-size={number}",
+        f"--lr={number}",
+    ]
+    assert find_length(line, None, {"loaders": [50]}, tmp_path) is None
+    assert not Lasting(line).is_longer
+    batch, rate = (own_argument.find(own_argument.Searched(words=line[1:], names=names)) for names in (BATCH, RATE))
+    assert batch_line(batch, rate, RateRule.KEEP, 8).own == 8
+    with pytest.raises(UsageError):
+        batch_line(batch, rate, RateRule.LINEAR, 8)
+    assert whole_number(number) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes and devices are POSIX")
+def test_what_is_no_file_is_not_read_for_ever(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b"x y z a b c")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path, tmp_path / "large"):
+        for what in (config_file.read, profile_file.read):
+            assert isinstance(within(3.0, what, path), UsageError)
+        assert isinstance(within(3.0, script_look.look, path), Missing)
+        with pytest.raises(OSError, match=r"no file|directory|too large"):
+            bytes_of(path, 10)
+    assert bytes_of(tmp_path / "large", 11) == b"x y z a b c"
+    assert bytes_of(Path("/proc/self/status"), 1 << 16).startswith(b"Name:")
 
 
 def test_the_example_has_the_flags_that_it_is_told_of(tmp_path):

@@ -14,6 +14,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
+from flatout.base.whole_number import whole_number
 from flatout.base.words import Words
 from flatout.cli import batch_flags, parity_gate, protected
 from flatout.knobs.model import Numerics
@@ -304,7 +305,8 @@ def _pairs(written: Sequence[str]) -> dict[str, str]:
 
 
 def _like(value: str) -> int | str:
-    return int(value) if value.isdecimal() else value
+    number = whole_number(value)
+    return value if number is None else number
 
 
 def _last_line(text: str) -> str:

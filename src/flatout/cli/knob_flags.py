@@ -18,6 +18,11 @@ COMPILE = "compile"
 SHORT_HASH = 12
 
 
+def check_memory_share(share: float | None) -> None:
+    if share is not None and not 0 < share <= 1:  # nor is "nan"
+        raise UsageError("error.memory-fraction", value=share)
+
+
 def is_a_mode(word: str) -> bool:
     """Whether the word behind `--compile` belongs to it: a mode or something like one, and nothing that could be started."""
     knob = catalogue.find(COMPILE)

@@ -17,7 +17,7 @@ from flatout.base.words import Words
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of
 from flatout.cli.commandline import command as make_command
 from flatout.cli.knob_flags import asked as asked_knobs
-from flatout.cli.knob_flags import knob_options
+from flatout.cli.knob_flags import check_memory_share, knob_options
 from flatout.cli.knob_flags import sentences as knob_sentences
 from flatout.launch import child, compiled, environment, folder, interpreter, own_batch, target
 from flatout.launch.run import Finished, Wanted, run_observed, run_plain
@@ -56,8 +56,7 @@ def command(
     script: tuple[str, ...],
     **knob_flags: Any,
 ) -> None:
-    if gpu_memory_fraction is not None and not 0 < gpu_memory_fraction <= 1:
-        raise UsageError("error.memory-fraction", value=gpu_memory_fraction)
+    check_memory_share(gpu_memory_fraction)
     path, _ = interpreter.choose(python, os.environ)
     line = target.command_line(path, script, options_of(context))
     if environment.switched_off(os.environ):

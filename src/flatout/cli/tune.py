@@ -19,6 +19,7 @@ from flatout.cli import batch_flags, confirming, parity_gate, protected, smaller
 from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of, words_typed
 from flatout.cli.commandline import command as make_command
+from flatout.cli.knob_flags import check_memory_share
 from flatout.cli.tune_stopped import go_on_with, unharmed
 from flatout.knobs import values
 from flatout.knobs.model import Numerics
@@ -38,6 +39,8 @@ ENOUGH = 2.0  # times what one comparison takes: what is named where the budget 
 PUT_OFF = ("no-time",)  # it may have its turn later: said at the end, if it had none
 UNSAID = ("not-chosen",)  # whoever says --only knows what was left out; it stands in the record
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+LONGEST_S = 366 * 24 * 3600.0
+MOST_STEPS = 10**15
 
 
 @make_command(name="tune", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -60,6 +63,9 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 @pass_context
 def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
     screen = Screen(sys.stderr, words_of(context))
+    check_memory_share(asked["gpu_memory_fraction"])
+    if asked["steps_planned"] is not None and not 0 < asked["steps_planned"] <= MOST_STEPS:
+        raise UsageError("error.steps-planned", value=asked["steps_planned"], most=MOST_STEPS)
     task = tune_config.begin(script, asked, screen)
     if task is not None and not script:
         sys.exit(task.estimate())
@@ -113,9 +119,10 @@ def _asked_s(asked: dict[str, Any]) -> float | None:
 def seconds_of(text: str) -> float:
     """ "90", "90s", "5m", "1h" in seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
-    if match is None or float(match[1]) <= 0:
+    seconds = float(match[1]) * UNITS[match[2]] if match is not None else 0.0
+    if not 0 < seconds <= LONGEST_S:
         raise UsageError("error.budget", value=text)
-    return float(match[1]) * UNITS[match[2]]
+    return seconds
 
 
 def _all_known(given: Sequence[str], where: str) -> list[str]:

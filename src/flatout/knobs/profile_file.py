@@ -10,6 +10,7 @@ from typing import Any
 
 from flatout.base import records
 from flatout.base.errors import RecordError, UnknownNameError, UsageError
+from flatout.base.file_bytes import bytes_of
 from flatout.knobs import catalogue, toml_text, values
 from flatout.knobs.profile import KIND, Fingerprint, Profile, Promise, Provenance
 
@@ -32,9 +33,12 @@ SECTIONS = {
 TOP = ("kind", "version", "knobs", "arguments", *SECTIONS)
 
 
+LARGEST = 1 << 20  # a profile is a page; a checkpoint given by mistake is not
+
+
 def read(path: Path) -> Profile:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = bytes_of(path, LARGEST).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("error.cannot-read", path=str(path), detail=getattr(error, "strerror", None) or str(error)) from error
     return parse(text, str(path))

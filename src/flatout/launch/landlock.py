@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flatout.base.whole_number import whole_number
 from flatout.launch import landlock_start
 from flatout.launch.guard import Guard, last_lines
 from flatout.launch.overlay import multi_process_service
@@ -133,5 +134,5 @@ def _devices() -> list[str]:
 
 
 def _port() -> int:
-    named = os.environ.get("MASTER_PORT", "")
-    return int(named) if named.isdigit() and int(named) < 65536 else RENDEZVOUS_PORT
+    named = whole_number(os.environ.get("MASTER_PORT"))
+    return named if named is not None and named < 65536 else RENDEZVOUS_PORT

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing, Struct, field
+from flatout.base.whole_number import whole_number
 from flatout.machine import cards, visible
 from flatout.machine.model import Gpu, PciDevice
 from flatout.machine.probes.pci_names import AMD_DISCRETE, AMD_INTEGRATED, INTEL_DISCRETE
@@ -223,8 +224,9 @@ def _plain(wish: Wish) -> Wish:
         text = wish.lower().removeprefix("cuda:").removeprefix("xpu:")
         if text in ("", "auto", "cuda", "gpu", "xpu", "mps"):
             return None
-        if text.lstrip("-").isdigit():
-            wish = int(text)
+        number = whole_number(text.lstrip("-"))
+        if number is not None:
+            wish = -number if text.startswith("-") else number
     return "cpu" if wish == -1 or (isinstance(wish, str) and wish.lower() == "cpu") else wish
 
 

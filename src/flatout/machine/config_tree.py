@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.base.records import Struct
+from flatout.base.whole_number import whole_number
 
 Path = tuple[str, ...]
 
@@ -53,8 +54,8 @@ class Tree(Struct, kw_only=True):
         for part in path:
             if isinstance(value, dict) and part in value:
                 value = value[part]
-            elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
-                value = value[int(part)]
+            elif isinstance(value, list) and (number := whole_number(part)) is not None and number < len(value):
+                value = value[number]
             else:
                 return False
         return True

@@ -7,9 +7,11 @@ configuration is taken at its default; what cannot be told is Missing ("not-lite
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
+from flatout.base.file_bytes import bytes_of
 from flatout.base.records import Missing
 from flatout.machine import script_ast, script_config, yaml_file
 from flatout.machine.model import ScriptLook
@@ -22,12 +24,12 @@ CONFIGURATIONS = (".yaml", ".yml", ".json")
 def look(path: Path) -> ScriptLook | Missing:
     """What can be read off the file; Missing with the reason where it cannot be read at all."""
     try:
-        if path.stat().st_size > LARGEST:
-            return Missing("too-large", str(path))
-        data = path.read_bytes()
+        data = bytes_of(path, LARGEST)
     except FileNotFoundError:
         return Missing("not-found", str(path))
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            return Missing("too-large", str(path))
         return Missing("unreadable", f"{path}: {error.strerror or error}")
     if b"\0" in data:
         return Missing("not-text", str(path))

@@ -50,7 +50,7 @@ def next_command(command: Sequence[str], batch: int, fits: int) -> list[str]:
         if found[2] is not None:
             words[index] = f"{found[1]}={_scaled(int(found[2]), batch, fits)}"
             return words
-        if index + 1 < len(words) and words[index + 1].isdigit():
+        if index + 1 < len(words) and words[index + 1].isdecimal():
             words[index + 1] = str(_scaled(int(words[index + 1]), batch, fits))
             return words
     return []

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing, Struct
+from flatout.base.whole_number import whole_number
 from flatout.launch.own_argument import Argument, put
 
 
@@ -86,11 +87,11 @@ def written(rate: float) -> str:
 
 
 def whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and int(text) > 0 else None
+    return whole_number(text) or None
 
 
 def _number(text: str) -> bool:
     try:
-        return float(text) > 0
+        return 0 < float(text) < math.inf
     except ValueError:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 from flatout.base import records
 from flatout.base.errors import UsageError
+from flatout.base.file_bytes import bytes_of
 from flatout.base.records import Missing, Struct
 from flatout.machine import json_file, yaml_file
 from flatout.machine.config_tree import SCALAR, Tree
@@ -39,12 +41,12 @@ class Configuration(Struct, kw_only=True):
 def read(path: Path) -> Configuration:
     """Or one sentence about what is wrong with it."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError("config-error.too-large", path=str(path), most=LARGEST >> 10)
-        text = path.read_bytes().decode("utf-8")
+        text = bytes_of(path, LARGEST).decode("utf-8")
     except FileNotFoundError as error:
         raise UsageError("config-error.not-found", path=str(path)) from error
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise UsageError("config-error.too-large", path=str(path), most=LARGEST >> 10) from error
         raise UsageError("error.cannot-read", path=str(path), detail=error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise UsageError("config-error.not-text", path=str(path)) from error

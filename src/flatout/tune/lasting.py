@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flatout.base.records import Missing
+from flatout.base.whole_number import whole_number
 from flatout.launch.own_argument import LENGTH, Argument, Searched, find, put
 
 FACTOR = 20
@@ -20,9 +21,8 @@ class Lasting:
         """`command` begins with the interpreter."""
         found = find(Searched(words=list(command[1:]), names=LENGTH))
         said = None if isinstance(found, Missing) else found.value
-        counts = said is not None and said.isdecimal() and int(said) > 0  # 0 is often "no limit"
-        self._argument: Argument | None = found if counts and not isinstance(found, Missing) else None
-        self._own = int(said) if counts and said is not None else 0
+        self._own = whole_number(said) or 0  # 0 is often "no limit"
+        self._argument: Argument | None = found if self._own and not isinstance(found, Missing) else None
         self._now = self._own
 
     @property

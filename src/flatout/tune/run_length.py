@@ -10,6 +10,7 @@ from flatout.base import records
 from flatout.base.errors import RecordError
 from flatout.base.records import Missing, Struct
 from flatout.base.secrets import hide
+from flatout.base.whole_number import whole_number
 from flatout.launch.folder import records_of
 from flatout.launch.own_argument import EPOCHS, LENGTH, Searched, find
 from flatout.measure.model import Summary
@@ -114,4 +115,4 @@ def _by_argument(line: Sequence[str], epoch_steps: int | None) -> RunLength | No
 def _number(line: Sequence[str], names: tuple[str, ...]) -> int | None:
     found = find(Searched(words=list(line[1:]), names=names))
     said = None if isinstance(found, Missing) else found.value
-    return int(said) if said is not None and said.isdecimal() and int(said) > 0 else None
+    return whole_number(said) or None
