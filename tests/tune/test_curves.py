@@ -61,5 +61,18 @@ def test_a_line_cut_short_costs_itself_alone(tmp_path):
     assert (read.find({}, 60, 0), read.find({}, 60, 1000)) == (losses(2.0), losses(3.0))
 
 
+def test_a_damaged_line_costs_itself_alone(tmp_path):
+    Curves(tmp_path, MINE).keep({}, 60, 0, losses(2.0, 1.5))
+    rest = '"steps": 60, "seed": 1, "looks": [], "losses": [2.0]'
+    knobs = ["[]", "null", "3", '{"a": ' * 5000]
+    lines = [f'{{"command": ["python", "train.py"], "knobs": {value}, {rest}}}' for value in knobs]
+    lines += [f'{{"command": ["python", "train.py"], "knobs": {{}}, {rest}, "begun": 1e999}}', "[1]", "7"]
+    with (tmp_path / NAME).open("a") as file:
+        file.write("\n".join(lines) + "\n")
+    again = Curves(tmp_path, MINE)
+    assert again.find({}, 60, 0) == losses(2.0, 1.5)
+    assert again.find({}, 60, 1) is None
+
+
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
     Curves(tmp_path / "nowhere", MINE).keep({}, 60, 0, losses(2.0))

@@ -9,6 +9,7 @@ import json
 import random
 import re
 import time
+from itertools import pairwise
 
 import pytest
 from imagined import Machine, plan, search
@@ -23,23 +24,27 @@ from flatout.doctor import after_run, registry, verdict
 from flatout.doctor.paste.reader import read as read_paste
 from flatout.knobs import profile_file
 from flatout.launch import journals
+from flatout.launch.folder import records_of
 from flatout.launch.run import Finished
 from flatout.launch.settings import Asked, Settings, decide
 from flatout.machine import script_look
 from flatout.machine.model import Facts
 from flatout.measure.model import Summary
+from flatout.measure.one_batch import Look, Training, compare
+from flatout.measure.parity import judge
 from flatout.measure.summary import summarise
 from flatout.report import doctor as doctor_report
 from flatout.report import run as run_report
 from flatout.report.terminal import show
 from flatout.tune import config_change, config_file, config_find
 from flatout.tune.config_model import Wish
+from flatout.tune.curves import NAME as CURVES
 from flatout.tune.curves import Curves
 from flatout.tune.journal import About, TuneLine, line_of
 from flatout.tune.session import JOURNAL, resumable
 
 LONGEST_S = 2.0
-SAMPLE, ALL = 40, 430  # of each kind; seven kinds
+SAMPLE, ALL = 40, 430  # of each of `KINDS`
 WORDS = Words("en")
 ODD = [
     None,
@@ -84,6 +89,10 @@ torch = "2.13.0"
 driver = "570.1"
 card = "CPU"
 shapes = ["32x3x224x224"]
+"""
+SETTINGS = """# where records go
+records = "state"
+other = [1, 2.5, {a = "b"}]
 """
 YAML_TEXT = """# a training
 defaults: &base
@@ -183,6 +192,8 @@ def with_more(data, chance):
 
 def other_number(data, chance):
     numbers = list(re.finditer(rb"\d+", data))
+    if not numbers:
+        return flipped(data, chance)
     found = chance.choice(numbers)
     new = chance.choice(
         [b"9" * 5000, b"-1", b"0", b"1e400", b"18446744073709551616", b"nan", b"1.5", b"true", b"null", b'"x"', b"[]", b"{}"]
@@ -285,9 +296,25 @@ def summary(data, folder):
 
 def search_journal(data, folder):
     (folder / JOURNAL).write_bytes(data)
-    (folder / "curves.jsonl").write_bytes(data)
-    Curves(folder, ["t.py"])
     resumable(folder, About(command=["t.py"]))
+
+
+def curves(data, folder):
+    """And what is made of those that are found."""
+    (folder / CURVES).write_bytes(data)
+    kept = Curves(folder, ["t.py"])
+    found = [kept.find({}, 60, seed) for seed in range(4)]
+    pairs = [(one, other) for one, other in pairwise(found) if one is not None and other is not None]
+    judge([(one.losses, other.losses) for one, other in pairs])
+    compare(pairs)
+
+
+def settings(data, folder):
+    (folder / "flatout").mkdir(exist_ok=True)
+    (folder / "flatout" / "settings.toml").write_bytes(data)
+    here = folder / "here"
+    here.mkdir(exist_ok=True)
+    records_of(here, {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}).is_dir()
 
 
 def configuration(data, folder):
@@ -347,7 +374,13 @@ def whole(kind, folder):
         lines = [line_of(TuneLine(about=About(command=["t.py"]), plan=wanted))]
         lines += [line_of(TuneLine(segment=s, result=r)) for s, r in zip(segments[:12], results[:12], strict=False)]
         return "".join(lines).encode()
-    texts = {profile: PROFILE, configuration: YAML_TEXT, configuration_json: JSON_TEXT, paste: PASTE}
+    if kind is curves:
+        kept = Curves(folder, ["t.py"])
+        for seed in range(4):
+            look = Look(begun=3, ended=4, norms=[1.0, None, 0.5], sample=[[0.5, -0.5], [], [1.0]])
+            kept.keep({}, 60, seed, Training(losses=[2.0 - step / 50 for step in range(60)], begun=3, looks=[look, None]))
+        return (folder / CURVES).read_bytes()
+    texts = {settings: SETTINGS, profile: PROFILE, configuration: YAML_TEXT, configuration_json: JSON_TEXT, paste: PASTE}
     return texts[kind].encode() if kind in texts else records.encode(read_paste(PASTE))
 
 
@@ -421,7 +454,7 @@ def journal_text():
     return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
 
 
-KINDS = (profile, facts, summary, journal, search_journal, configuration, configuration_json, paste)
+KINDS = (profile, settings, facts, summary, journal, search_journal, curves, configuration, configuration_json, paste)
 
 
 def broken(kind, data, folder):

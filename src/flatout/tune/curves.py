@@ -15,6 +15,8 @@ from flatout.measure.one_batch import Look, Training
 from flatout.tune.model import Values
 
 NAME = "curves.jsonl"
+# What a line raises that is no longer as it was written: values of other kinds, infinite counts, endless levels.
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Curves:
@@ -29,7 +31,7 @@ class Curves:
         self._known: dict[str, Training] = {}
         with contextlib.suppress(OSError):
             for line in self._path.read_text("ascii", "replace").splitlines():
-                with contextlib.suppress(ValueError, KeyError, TypeError):
+                with contextlib.suppress(*DAMAGED):
                     told = json.loads(line)
                     if told["command"] != self._command or "looks" not in told:  # an older version did not look so closely
                         continue
