@@ -87,6 +87,13 @@ def test_words_that_look_like_paths_and_are_none(words, tmp_path, monkeypatch):
     assert isinstance(own_argument.find(own_argument.Searched(words=["train.py", *words], names=own_argument.BATCH)), Missing)
 
 
+def test_a_folder_that_everybody_writes_to_is_not_compared(tmp_path):
+    """What other programs do in shared memory was blamed on the script that was asked for its help."""
+    assert folders_of(["train.py", "/dev/shm/data.bin", "--log=/var/tmp/log.txt", "--out", "/tmp/x.csv"], tmp_path) == [
+        tmp_path
+    ]
+
+
 def test_the_help_look_of_a_script_with_words_of_hydras(flatout, script):
     """`~group/option` takes something out of Hydra's defaults; no user has that name."""
     path = script("import argparse\nparser = argparse.ArgumentParser()\nprint(parser.parse_known_args())")

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-# Too much to be looked at file by file.
+# Too much to be looked at file by file; and where everybody writes.
 NEVER = ("/", "/dev", "/proc", "/sys", "/tmp", "/home", "/usr", "/var", "/mnt", "/media", "/etc", "/opt")
+EVERYBODYS = ("/dev/shm", "/run", "/var/tmp")
 
 
 def folders_of(words: Sequence[str], here: Path) -> list[Path]:
@@ -21,7 +22,7 @@ def folders_of(words: Sequence[str], here: Path) -> list[Path]:
             folder = _nearest(here / os.path.expanduser(value))
             if folder is not None:
                 found.append(folder)
-    kept = [folder for folder in dict.fromkeys(found) if folder == here or str(folder) not in NEVER]
+    kept = [folder for folder in dict.fromkeys(found) if folder == here or str(folder) not in (*NEVER, *EVERYBODYS)]
     return [folder for folder in kept if not any(other in folder.parents for other in kept)]
 
 
