@@ -51,6 +51,19 @@ class Redirected:
         return str(self.__wrapped__.__name__)
 
 
+class RedirectedOpen(Redirected):
+    """Most files are read, and lie in a folder that is as it was: they leave here, where no name has to be given back."""
+
+    def __init__(self, original: Any, call: Callable[..., Any], files: ShadowFiles) -> None:
+        super().__init__(original, call, files.root)
+        self._is_untouched = files.is_untouched
+
+    def __call__(self, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        if type(mode) is str and mode in READ_MODES and self._is_untouched(file):
+            return system.open_file(file, mode, *args, **kwargs)
+        return super().__call__(file, mode, *args, **kwargs)
+
+
 class Calls:
     """The replacements; each has the parameters of what it stands for."""
 
@@ -63,8 +76,6 @@ class Calls:
 
     def open(self, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
         if isinstance(file, int) or not isinstance(mode, str):
-            return system.open_file(file, mode, *args, **kwargs)
-        if mode in READ_MODES and self._files.is_untouched(file):
             return system.open_file(file, mode, *args, **kwargs)
         name = os.fspath(file)
         if kwargs.get("opener") is not None or len(args) > 5:  # what that opens is judged by itself
@@ -281,7 +292,8 @@ def put_on(files: ShadowFiles, guard: Any) -> None:
     calls = Calls(files, guard)
     replaced: dict[int, Redirected] = {}
     for original, call in _replacements(calls):
-        replaced[id(original)] = Redirected(original, call, files.root)
+        reads = original is system.open_file
+        replaced[id(original)] = RedirectedOpen(original, call, files) if reads else Redirected(original, call, files.root)
     for name, module in list(sys.modules.items()):
         if name not in ("posix", "nt", "_io") and not name.startswith("_flatout_agent.protection"):
             _exchange(module, replaced)
