@@ -219,8 +219,7 @@ def _under_protection(line: list[str], place: Path, limits: dict[str, Any], aske
             trials.patience.keep_to(limits["budget_s"])
             trials.at_size = asked["task"].at_size if asked["task"] else None
             code = _search(trials, place, limits, asked, screen, line)
-            trials.stop()
-            new = protected.new_files(trials.made, screen.words)
+            new = protected.new_files(trials.new_files(), screen.words)
             for sentence in [*protected.afterwards(protection, screen.words), *new]:
                 screen.say(sentence)
             return 1 if new and code == 0 else code
@@ -282,7 +281,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     room = confirming.Room(granted, costs, room_s)
     end = confirming.confirmed(end, trials, screen, room, length, line=line, own_starts=smaller is None)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1), budget=granted)
-    trials.stop()  # what is new after this is ours
+    trials.new_files()  # what is new after this is ours
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
     return concluded
 

@@ -82,7 +82,7 @@ class Trials:
         self.plain_per_step: float | None = None  # samples; None until they are known
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.limit: tuple[str, dict[str, str | int]] | None = None  # of what holds the trials, which a child that died met
-        self.made: list[Path] = []  # what is new past the protection, as of the last child's end
+        self._new_files: list[Path] | None = None
         self.said = ""  # the end of what a child printed that died
         self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
 
@@ -110,7 +110,13 @@ class Trials:
             changed = self._protection.changed()
             if changed:
                 raise FlatoutError("tune-watched.changed", path=", ".join(map(str, changed)))
-            self.made = self._protection.made()
+
+    def new_files(self) -> list[Path]:
+        """What was made past the protection, as it was when this was first asked for: after that we write files, too."""
+        self.stop()
+        if self._new_files is None:
+            self._new_files = self._protection.made()
+        return self._new_files
 
     def begin_with(self, command: Sequence[str]) -> None:
         """Another command than the user's from now on: the script with a batch that fits."""
