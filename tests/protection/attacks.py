@@ -477,6 +477,21 @@ def sqlite_connection_class(at):
 
 
 @way("python")
+def sqlite_attach(at):
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("attach ? as other", (f"{at}/kept.db",))
+        database.execute("insert into other.kept values (1)")
+        database.commit()
+
+
+@way("python")
+def sqlite_vacuum_into(at):
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("create table a (b)")
+        database.execute(f"vacuum into '{at}/made.db'")
+
+
+@way("python")
 def shelf(at):
     with shelve.open(f"{at}/shelf") as held:
         held["a"] = 1
