@@ -111,6 +111,19 @@ def test_one_setting_that_hurts_does_not_take_the_others(bad, gone):
     assert found.knobs == {name: value for name, value in knobs.items() if name not in gone}
 
 
+def test_what_did_not_come_on_without_another_is_not_called_slower():
+    machine = Machine(hurting("workers"))
+    run = machine.run
+
+    def refusing(knobs, *rest):
+        machine.refused = {} if "workers" in knobs else {"channels_last": "needs-workers"}
+        return run(knobs, *rest)
+
+    machine.run = refusing
+    found = machine.confirm({**LOADER, "channels_last": "on", "tf32": "on"}, room_s=110.0, plain_s=13.0)
+    assert (found.left_out, found.not_on, found.knobs) == (LOADER, {"channels_last": "needs-workers"}, {"tf32": "on"})
+
+
 def test_what_is_no_faster_left_out_comes_back():
     """Both cost a little; the loader's are asked first, and are not what it is."""
     found = Machine(hurting("channels_last")).confirm(

@@ -207,10 +207,10 @@ class Confirmation:
             told = self._rest(Arms(plain=arms.plain, kept=compiled(less)), less, length, (ends, one_s, _value(best)))
             if isinstance(told, Missing):
                 says_nothing = before.code == "confirmed" or told.reason == TOO_FEW
-                return before if says_nothing else _failed(told, True, less, _left(before, less))
+                return before if says_nothing else _failed(told, True, less, _left(before, less, {}))
             if told is None or _value(told) <= _value(best):
                 continue
-            told = replace(told, left_out=_left(before, told.knobs))
+            told = replace(told, left_out=_left(before, told.knobs, told.not_on))
             if told.code == "confirmed":
                 return told
             knobs, best = dict(told.knobs), told
@@ -262,9 +262,10 @@ def _more_s(told: Confirmed, parts: Sequence[str]) -> float:
     return sum(tuned[name] - plain[name] for name in parts)
 
 
-def _left(before: Confirmed, knobs: Values) -> Values:
+def _left(before: Confirmed, knobs: Values, not_on: Mapping[str, str]) -> Values:
     """Out of what was asked for; what never came on is told of by itself."""
-    return {**before.left_out, **{name: value for name, value in before.knobs.items() if name not in knobs}}
+    left = {name: value for name, value in before.knobs.items() if name not in knobs and name not in not_on}
+    return {**before.left_out, **left}
 
 
 def _value(told: Confirmed) -> float:
