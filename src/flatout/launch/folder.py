@@ -51,11 +51,16 @@ def records_of(base: Path, environ: Mapping[str, str] = os.environ) -> Path:
     base = base.resolve()
     if wanted == HERE:
         return base / HOME
-    root = _base(environ, "XDG_STATE_HOME", ".local/state") / "flatout" if wanted == STATE else Path(os.path.expanduser(wanted))
+    root = state_folder(environ) if wanted == STATE else Path(os.path.expanduser(wanted))
     if not root.is_absolute() or "\0" in wanted:
         raise UsageError("error.records-place", value=wanted)
     # One folder for each working folder: an earlier run of the same command is looked for there.
     return root / f"{base.name}-{hashlib.sha256(os.fsencode(base)).hexdigest()[:8]}"
+
+
+def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """What flatout keeps for this user on this machine, whatever the working folder. An OSError where there is no home."""
+    return _base(environ, "XDG_STATE_HOME", ".local/state") / "flatout"
 
 
 def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
