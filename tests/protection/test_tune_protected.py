@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from planted_files import Homes
 
 from conftest import QUIET
+from flatout.launch import watch
 from flatout.launch.guard import Guard
 
 TRAIN = """
@@ -92,16 +94,48 @@ def test_a_file_that_the_pipeline_has_open_is_its_own(tmp_path):
     log.write_text("of before")
     other.write_text("of before")
     with (
-        Guard([tmp_path], os.environ) as guard,
+        Guard([tmp_path], os.environ) as guarding,
         subprocess.Popen(["tee", log], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as tee,
     ):
         tee.stdin.write(b"said")
         tee.stdin.flush()
         while log.read_text() != "said":
             pass
-        assert guard.changed() == []
+        assert guarding.changed() == []
         other.write_text("of a trial")
-        assert guard.changed() == [other]
+        assert guarding.changed() == [other]
         tee.stdin.close()
         tee.wait()
-        assert set(guard.changed()) == {log, other}
+        assert set(guarding.changed()) == {log, other}
+
+
+HOLDS = """
+import sys
+from multiprocessing import shared_memory
+block = shared_memory.SharedMemory(create=True, size=64)
+print(block.name, flush=True)
+sys.stdin.read()
+block.close()
+block.unlink()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a program has in its memory, Linux tells")
+def test_shared_memory_of_a_living_program_is_its_own(tmp_path, monkeypatch):
+    """It may lie there for hours, and goes with that program."""
+    monkeypatch.setattr(watch, "DORMANT_S", 0.0)
+    left = Path("/dev/shm") / f"flatout-test-{os.getpid()}"
+    left.write_text("somebody's")
+    try:
+        with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            held = Path("/dev/shm") / holder.stdout.readline().decode().strip()
+            with Guard([tmp_path], os.environ) as guarding:
+                assert held.exists()
+                holder.stdin.close()
+                assert holder.wait() == 0
+                assert not held.exists()
+                assert held not in guarding.changed()
+                left.unlink()
+                assert left in guarding.changed()
+    finally:
+        left.unlink(missing_ok=True)

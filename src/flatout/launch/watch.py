@@ -139,7 +139,18 @@ def _dormant(shared: str) -> dict[str, State]:
             state = _state(os.path.join(inside, name))
             if state is not None and state.touched_ns < young:
                 found[os.path.join(inside, name)] = state
-    return found
+    used = _mapped(shared) if found else frozenset()
+    return {path: state for path, state in found.items() if path not in used}
+
+
+def _mapped(shared: str) -> frozenset[str]:
+    """Files there that a living program has in its memory, semaphores too: what is written so changes no time of the file."""
+    found: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            lines = maps.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            found.update(line[line.index(f"{shared}/") :] for line in lines if f" {shared}/" in line)
+    return frozenset(found)
 
 
 def _not_at_work(paths: Collection[str]) -> list[str]:
