@@ -479,7 +479,7 @@ def sqlite_connection_class(at):
 @way("python")
 def sqlite_attach(at):
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
-        database.execute("attach ? as other", (f"{at}/kept.db",))
+        database.execute(f"attach '{at}/kept.db' as other")
         database.execute("insert into other.kept values (1)")
         database.commit()
 

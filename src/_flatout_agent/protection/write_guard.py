@@ -148,8 +148,11 @@ class WriteGuard:
             self._keep(self._files.real_path_of(text))
 
     def attaches(self, asked: int, name: Any, *_: Any) -> int:
-        """Of a database that opens another one, which nothing can lead elsewhere; without a name: told as a parameter."""
-        if asked != ATTACH or name == "" or self._starts_all:
+        """Of a database that opens another one, which nothing can lead elsewhere; without a name: told as a parameter.
+
+        Landlock does hold them, except in shared memory.
+        """
+        if asked != ATTACH or name == "" or (self._starts_all and (name is None or not SHARED_MEMORY.search(name))):
             return OK
         try:
             self._database(name) if name is not None else self.refuse("ATTACH ?")
