@@ -1,0 +1,171 @@
+"""A run's folder while it is running: its journals, the process that leads, what it does, and whether it still does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from _flatout_agent import wire
+from flatout.base.errors import FlatoutError
+from flatout.base.records import Missing, Struct, field
+from flatout.launch.folder import records_of
+from flatout.machine import host
+from flatout.tune import run_length
+from flatout.watch.columns import SHARES, Values
+from flatout.watch.moments import Span
+from flatout.watch.story import NOT_YET, Story
+from flatout.watch.tail import Tail
+
+SUMMARY = "summary.json"
+MOST_JOURNALS = 64
+KEPT_SPANS = 3600
+
+
+class Training(Struct, kw_only=True):
+    """A running training, as far as its journal tells."""
+
+    run_id: str
+    running: bool = True
+    ended: str | None = None  # finished, killed, out-of-memory, record-gone
+    pid: int | Missing = NOT_YET  # of the process that leads
+    pids: list[int] = field(default_factory=list)
+    steps: int = 0
+    samples: int = 0
+    step_s: float | Missing = NOT_YET
+    samples_per_s: float | Missing = NOT_YET
+    phases: dict[str, float] = field(default_factory=dict)  # seconds, since the start
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    not_finite_from: int | Missing = NOT_YET
+    epoch: float | Missing = NOT_YET
+    epochs: float | Missing = NOT_YET
+    left_s: float | Missing = NOT_YET  # estimated
+    last_told: float | None = None  # when its journal was last written
+    pause_s: float = 1.0  # that its agent keeps between two lines, by design
+    longest_s: float = 0.0  # that it was silent so far: a validation, a checkpoint
+
+
+class Follow:
+    """`poll(now)` reads what is new. A folder that is deleted meanwhile ends the training, with a reason."""
+
+    def __init__(self, folder: Path, here: Path | None = None) -> None:
+        self._folder = folder
+        self._here = here or Path.cwd()
+        self._tails: dict[Path, Tail] = {}
+        self._stories: dict[Path, Story] = {}
+        self._spawned: float | None = None
+        self._length: tuple[int | None, run_length.RunLength | None] | None = None
+        self._longest_s = 0.0
+        self._last_told: float | None = None
+        self.spans: list[Span] = []  # of the leading process, the last hour's and more
+
+    def poll(self, now: float) -> Training:
+        training = Training(run_id=self._folder.name)
+        if self._spawned is None:
+            self._spawned = _spawned(self._folder, now)
+        fresh = self._read(now)
+        stories = list(self._stories.values())
+        lead = max(stories, key=lambda story: (story.steps, -story.rank), default=None)
+        if lead is not None:
+            self.spans = [*self.spans, *fresh.get(id(lead), [])][-KEPT_SPANS:]
+            self._tell(training, lead)
+        training.pids = [story.pid for story in stories if story.pid is not None]
+        training.ended = self._ended(stories)
+        training.running = training.ended is None
+        return training
+
+    def _read(self, now: float) -> dict[int, list[Span]]:
+        fresh: dict[int, list[Span]] = {}
+        try:
+            paths = sorted(self._folder.glob(wire.journal_name("*")))[:MOST_JOURNALS]
+        except OSError:
+            paths = []
+        for path in paths:
+            tail = self._tails.setdefault(path, Tail(path))
+            lines = tail.poll()
+            if tail.begun_again or path not in self._stories:
+                self._stories[path] = Story(self._spawned or now)
+            story = self._stories[path]
+            fresh[id(story)] = story.read(lines or [], now)
+        return fresh
+
+    def _tell(self, training: Training, lead: Story) -> None:
+        told = lead.last_window
+        if told is not None and self._last_told is not None and told > self._last_told:
+            self._longest_s = max([self._longest_s, *(span.end - span.start for span in self.spans[-8:] if span.steps)])
+        self._last_told = told
+        training.pid = lead.pid if lead.pid is not None else NOT_YET
+        training.steps, training.samples = lead.steps, lead.samples
+        training.step_s, training.samples_per_s = lead.step_s, lead.samples_per_s
+        training.phases, training.losses = lead.phases, lead.losses
+        training.not_finite_from, training.epoch = lead.not_finite_from, lead.epoch
+        training.last_told, training.pause_s, training.longest_s = told, lead.pause_s, self._longest_s
+        length = self._run_length(lead)
+        training.epochs = Missing("length-unknown") if length is None or length.epochs is None else length.epochs
+        training.left_s = lead.left_s(None if length is None else length.steps)
+
+    def _run_length(self, lead: Story) -> run_length.RunLength | None:
+        """Looked for once, and once more when it is known how long an epoch is."""
+        if self._length is not None and self._length[0] == lead.epoch_steps:
+            return self._length[1]
+        line = host.command_line(lead.pid) if lead.pid is not None else Missing("not-reported")
+        found = None
+        if not isinstance(line, Missing) and line:
+            try:
+                found = run_length.find_length(line, None, {"loaders": [lead.epoch_steps]}, self._here)
+            except (FlatoutError, OSError, ValueError):
+                found = None
+        self._length = (lead.epoch_steps, found)
+        return found
+
+    def _ended(self, stories: list[Story]) -> str | None:
+        if not self._folder.is_dir():
+            return "record-gone"
+        if any(story.ran_out_of_memory and story.finished for story in stories):
+            return "out-of-memory"
+        if (self._folder / SUMMARY).exists() or (stories and all(story.finished for story in stories)):
+            return "finished"
+        pids = [story.pid for story in stories if story.pid is not None and not story.finished]
+        if pids and not any(host.is_alive(pid) for pid in pids):
+            return "killed"
+        return None
+
+
+def values_of(training: Training, span: Span) -> Values:
+    """For the history: columns of `RUN`."""
+    length = span.end - span.start
+    values: Values = {
+        "steps": training.steps,
+        "step_s": length / span.steps if span.steps else NOT_YET,
+        "samples_per_s": span.samples / span.training_s if span.samples and span.training_s > 0 else Missing("no-batches"),
+        "epoch": training.epoch,
+        "loss": span.loss,
+        "reserved_bytes": span.reserved_bytes,
+        "retries": span.retries,
+        "ended": training.ended,
+    }
+    shares = {f"share_{name}": span.phases.get(name, 0.0) / length if length > 0 else 0.0 for name in SHARES}
+    return {**values, **shares}
+
+
+def find_running(here: Path, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The newest run that was begun in this folder and has not ended."""
+    try:
+        runs = sorted((records_of(here, environ) / "runs").iterdir(), reverse=True)[:20]
+    except OSError:
+        return None
+    for folder in runs:
+        if not (folder / SUMMARY).exists() and (folder / "job.json").exists():
+            story = Follow(folder, here).poll(0.0)
+            if story.running and story.pids:
+                return folder
+    return None
+
+
+def _spawned(folder: Path, now: float) -> float:
+    try:
+        value = json.loads((folder / "job.json").read_text(encoding="utf-8")).get("spawned")
+    except (OSError, ValueError, AttributeError):
+        return now
+    return float(value) if isinstance(value, int | float) else now
