@@ -42,6 +42,7 @@ class StepClock(PhaseTotals):
         self.steps = 0
         self.samples = 0
         self.batches = 0
+        self.beside = 0  # of them: those of loaders that are read in step with another
         self.unsized_batches = 0
         self.validation_batches = 0
         self.backwards = 0
@@ -307,12 +308,15 @@ class StepClock(PhaseTotals):
         if hand.waiting == 1 and hand.current is not None and hand.current.pending:
             self._take(hand.current)
         elif hand.waiting:
-            chosen = hand.to_train_on()
+            chosen, turns = hand.to_train_on(), self.turns
             for account in hand.accounts.values():
                 if account in chosen:
                     self._take(account)
                 elif account.pending:
                     self._settle(account)
+            # Loaders that are read in step have their epochs together.
+            self.turns = min(self.turns, turns + 1)
+            self.beside += len(chosen) - 1
 
     def _take(self, account: Account) -> None:
         pending = account.pending

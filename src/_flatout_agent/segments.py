@@ -91,6 +91,7 @@ class SegmentsCourse(TrialCourse):
         self._aside = 0  # nanoseconds of the timed part that were no training
 
     def prepare(self, driver: Driver) -> None:
+        self._first_steps.tape = driver.tape
         driver.feed = self._feed = Feed(driver, self._replay)  # from the first batch on, so that there is something to replay
         self._feed.on_turn = lambda: self._turning(driver)
         self._feed.on_going_on = self._going_on

@@ -290,6 +290,7 @@ def totals_of(clock: StepClock) -> dict[str, Any]:
         "steps": clock.steps,
         "samples": clock.samples + clock.samples_before,
         "batches": clock.batches,
+        "beside": clock.beside,
         "unsized_batches": clock.unsized_batches,
         "validation_batches": clock.validation_batches,
         "foreign_batches": clock.foreign_batches,

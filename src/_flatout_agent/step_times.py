@@ -74,13 +74,27 @@ class FirstSteps:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._ends: list[int] = []
+        self._seen: list[tuple[int, int]] = []  # steps and batches after each
+        self.tape: Any = None
 
     def ended(self) -> None:
         if self._torch.cuda.is_initialized():
             self._torch.cuda.current_stream().synchronize()
         self._ends.append(perf_counter_ns())
+        if self.tape is not None:
+            self.tape.tell()
+            clock = self.tape.clock
+            self._seen.append((clock.steps, clock.batches - clock.beside))
 
     def told(self) -> dict[str, float]:
         """The shortest: the first ones pay for what happens once."""
         steps = [later - earlier for earlier, later in zip(self._ends, self._ends[1:])]  # noqa: B905 (Python 3.9)
-        return {"step_s": min(steps) / 1e9} if steps else {}
+        told = {"step_s": min(steps) / 1e9} if steps else {}
+        rates = self._batches_a_step()
+        return {**told, "batches_a_step": rates[len(rates) // 2]} if rates else told
+
+    def _batches_a_step(self) -> list[float]:
+        """Each step's, in order of size: one that a gradient scaler left out leaves its batches to the next."""
+        pairs = zip(self._seen, self._seen[1:])  # noqa: B905 (Python 3.9)
+        rates = [(later[1] - one[1]) / (later[0] - one[0]) for one, later in pairs if later[0] > one[0]]
+        return sorted(rate for rate in rates if rate > 0)

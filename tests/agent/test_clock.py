@@ -176,6 +176,20 @@ def test_two_loaders_read_in_step():
     assert phases(clock)["input"] == 60
 
 
+def test_loaders_read_in_step_turn_together():
+    clock = new_clock()
+    for epoch in (0, 100):
+        clock.loader_started(epoch, epoch, 1, 1)
+        clock.loader_started(epoch, epoch, 2, 2)
+        for start in (epoch, epoch + 40):
+            clock.fetched(start, start + 10, 3, 1)
+            clock.fetched(start + 10, start + 20, 7, 2)
+            steps_of(clock, start + 20)
+        clock.exhausted(epoch + 80, epoch + 81, 1)
+    clock.finish(200)
+    assert (clock.steps, clock.batches, clock.beside, clock.turns) == (4, 8, 4, 1)
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_evaluation_with_a_batch_in_hand(whole):
     """Also in the first step, when nothing is known yet of either loader, and where it is broken off."""

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from _flatout_agent.step_times import MOST_TOLD, StepTimes
+from _flatout_agent.step_times import MOST_TOLD, FirstSteps, StepTimes
 
 MS = 1_000_000
 
@@ -77,3 +77,19 @@ def test_where_the_device_is_not_done_the_host_says_it():
         assert times.told()["step_times"] == [0.01] * 3
     finally:
         Event.ready = True
+
+
+@pytest.mark.parametrize(
+    ("batches", "told"),
+    [((1, 2, 3, 4), 1.0), ((8, 16, 32, 40, 48), 8.0), ((3, 4, 5, 6, 7), 1.0), ((0, 0, 0), None), ((0.5, 1, 1.5, 2), 0.5)],
+)
+def test_batches_of_a_step_from_the_first_ones(batches, told):
+    """Also where a gradient scaler leaves out one of them, whose batches the next step has."""
+    clock = types.SimpleNamespace(steps=0, batches=0, beside=2)
+    card = types.SimpleNamespace(is_initialized=lambda: False)
+    first = FirstSteps(types.SimpleNamespace(cuda=card))
+    first.tape = types.SimpleNamespace(clock=clock, tell=lambda: None)
+    for count in batches:
+        clock.steps, clock.batches = clock.steps + 1, count + 2
+        first.ended()
+    assert first.told().get("batches_a_step") == told

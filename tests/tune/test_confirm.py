@@ -222,6 +222,14 @@ def test_of_an_unknown_length_whole_runs_tell_it():
     assert found.length.source == "seen"
 
 
+def test_a_run_to_its_end_refutes_what_its_argument_seems_to_say():
+    """One that trains for each of four folds."""
+    found = Machine(faster, epochs=20.0).confirm({"workers": "4"}, plain_s=14.0)
+    assert (found.epochs, found.length.source) == (20.0, "seen")
+    asked = RunLength(steps=500, epochs=5.0, source="asked")
+    assert Machine(faster, epochs=20.0).confirm({"workers": "4"}, plain_s=14.0, length=asked).epochs == 5.0
+
+
 def test_an_unknown_length_that_does_not_fit_is_promised_by_epoch():
     found = Machine(lambda knobs: {"start": 2.0, "steps": 100.0 if knobs else 400.0}).confirm({"workers": "4"}, length=None)
     told = compared.told(found, by_epoch=True)

@@ -35,12 +35,12 @@ def confirmed(
     """`line` begins with the interpreter; `own_starts`: the script gets through with its own batch, else there is no plain run
     to compare with."""
     from flatout.tune import confirm
-    from flatout.tune.run_length import kept_promises, plain_wall_s, steps_of_an_epoch
+    from flatout.tune.run_length import batches_of_an_epoch, kept_promises, plain_wall_s
     from flatout.tune.whole_runs import measured
 
     if not end.profile or not own_starts:
         return end
-    batches = steps_of_an_epoch(trials.ready)
+    batches = batches_of_an_epoch(trials.ready)
     if batches is None and length is not None and length.steps is None:
         length = None  # epochs of a loader without a length: nothing here counts them
     clock = SystemClock()

@@ -27,7 +27,7 @@ class ProcessStory(Struct, kw_only=True):
     clocked_by_backward: bool
     samples: int
     unsized_batches: int
-    batches: int
+    batches: int  # of several loaders read in step: once
     foreign_batches: int
     phases: dict[str, float]
     script_outside_s: float  # of the script's own code: what does not come with every step
@@ -149,7 +149,7 @@ def read_story(lines: list[Line]) -> ProcessStory | None:
         clocked_by_backward=bool(steps and not stepped),
         samples=last.get("samples", 0),
         unsized_batches=last.get("unsized_batches", 0),
-        batches=last.get("batches", 0),
+        batches=last.get("batches", 0) - last.get("beside", 0),
         foreign_batches=last.get("foreign_batches", 0),
         phases=phases,
         script_outside_s=last.get("script_outside", 0) * NANO,

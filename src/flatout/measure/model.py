@@ -68,6 +68,7 @@ class Summary(Record):
     promise: Delivery | None = None  # where a profile was put on: what it promises, and what this run gave
     parts: dict[str, float] = field(default_factory=dict)  # of the whole run: seconds that add up to wall_s
     turns: int = 0  # from one epoch to the next
+    batches: int = 0  # that the leading process trained on; of several loaders read in step: once
     script_outside_s: float = 0.0  # of the phase `script`: between epochs and after the last step
     script_lines: list[ScriptLine] = field(default_factory=list)  # of the phase `script`: where most of it was spent
     put_on_s: float = 0.0  # of the phase `settings`: putting settings on; the rest is flatout itself

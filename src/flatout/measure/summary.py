@@ -43,6 +43,7 @@ def summarise(finished: Finished, machine: Machine) -> Summary:
         phases=told.phases,
         parts=parts,
         turns=told.turns,
+        batches=told.batches,
         script_outside_s=told.script_outside_s,
         script_lines=told.script_lines,
         put_on_s=told.put_on_s,

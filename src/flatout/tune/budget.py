@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatout.base.records import Struct
+from flatout.tune.run_length import steps_of_an_epoch
 
 USUAL_S = 90.0  # where nothing tells how long the run will be
 LEAST_S, MOST_S = 60.0, 600.0  # of a search; the most holds the confirmation, too
@@ -83,7 +84,7 @@ def budget(asked_s: float | None, costs: Costs, steps_planned: int | None, ready
 
 def _by_worth(step_s: float, steps_planned: int | None, ready: Mapping[str, Any]) -> tuple[str, float, float]:
     """Of a search by default: its code, its seconds, and those of the run or epoch that it is for."""
-    epoch_steps = min((length for length in ready.get("loaders") or () if length), default=None)
+    epoch_steps = steps_of_an_epoch(ready)
     if step_s and steps_planned:
         whole_s = step_s * steps_planned
         return "run", min(MOST_S, max(LEAST_S, SHARE * whole_s)), whole_s

@@ -11,6 +11,7 @@ from flatout.measure.promise import Building, Measured, Ratio, RunModel, Seconds
 from flatout.tune.model import Values
 from flatout.tune.run_length import RunLength
 
+REFUTED = 0.05  # so far from what the script's argument seems to say, a whole run refutes it
 COLD_S = 1.0  # so much longer a build with an empty cache must be to be told of
 
 
@@ -73,10 +74,27 @@ def building_of(arms: Arms, searched_s: float) -> Building | None:
 
 def epochs_of(arms: Arms, length: RunLength | None) -> float | None:
     """That the promise is for: as planned, else as the runs had that came to their end."""
-    if length is not None and (length.epochs is not None or length.steps is not None):
-        return length.epochs if length.epochs is not None else (length.steps or 0) / promise.UNIT_STEPS
-    whole = [run.epochs for run in (*arms.plain, *arms.tuned) if run.whole]
-    return whole[0] if whole else None
+    planned, whole = planned_of(length), _whole(arms)
+    return whole[0] if whole and (planned is None or refuted(arms, length)) else planned
+
+
+def planned_of(length: RunLength | None) -> float | None:
+    if length is None or (length.epochs is None and length.steps is None):
+        return None
+    return length.epochs if length.epochs is not None else (length.steps or 0) / promise.UNIT_STEPS
+
+
+def refuted(arms: Arms, length: RunLength | None) -> bool:
+    """A script's argument is read and not understood: one that trains for each fold goes through so many epochs each time."""
+    planned, whole = planned_of(length), _whole(arms)
+    if length is None or length.source != "own-argument" or not whole or planned is None:
+        return False
+    return abs(whole[0] - planned) > REFUTED * planned
+
+
+def _whole(arms: Arms) -> list[float]:
+    """Epochs of the runs that came to their end, plain ones first."""
+    return [run.epochs for run in (*arms.plain, *arms.tuned) if run.whole]
 
 
 def judged(
@@ -87,7 +105,7 @@ def judged(
     arms, tail = alike(arms)
     plain, tuned = (replace(one, tail=tail) for one in _models(arms))
     epochs = epochs_of(arms, length)
-    seen = length is None and epochs is not None
+    seen = epochs is not None and (length is None or refuted(arms, length))
     gone = not_on(arms)
     ratio = _ratio_of_runs(arms, plain, tuned, epochs)
     if loop is not None and isinstance(ratio, Ratio):

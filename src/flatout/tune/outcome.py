@@ -16,7 +16,7 @@ from flatout.launch import target
 from flatout.machine import nvml
 from flatout.measure.promise import UNIT_STEPS
 from flatout.tune.model import Finished
-from flatout.tune.run_length import steps_of_an_epoch
+from flatout.tune.run_length import batches_of_an_epoch
 
 
 def write_profile(end: Finished, ready: Mapping[str, Any], line: Sequence[str], now: float) -> Path:
@@ -68,7 +68,7 @@ def _promise(end: Finished, ready: Mapping[str, Any]) -> Promise:
 
 def _batches(end: Finished, ready: Mapping[str, Any]) -> int | None:
     """Of an epoch under the profile."""
-    own, size = steps_of_an_epoch(ready), end.profile.get("batch_size")
+    own, size = batches_of_an_epoch(ready), end.profile.get("batch_size")
     if own is None or size is None or end.batch is None or not end.batch.own:
         return own
     return max(1, round(own * end.batch.own / int(size)))

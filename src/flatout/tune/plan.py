@@ -12,6 +12,7 @@ from flatout.knobs.model import Bound, Knob, Numerics, Switch
 from flatout.tune.answers import outcome_of
 from flatout.tune.batch_line import BatchLine
 from flatout.tune.model import BatchGoal, Offer, Plan
+from flatout.tune.run_length import steps_of_an_epoch
 
 # In the order of trial. Values that are tried; what the script or the machine decides is left out.
 ON_A_GPU = {
@@ -73,7 +74,7 @@ def make(
     by_name = {knob.name: knob for knob in KNOBS}
     tried = ON_A_GPU if on_gpu else ON_A_CPU
     own = batch_line.own if batch_line is not None else ready.get("batch_size")
-    has_loader = bool(ready.get("loaders", True))
+    has_loader, epoch = bool(ready.get("loaders", True)), steps_of_an_epoch(ready)
     wanted = [name for name in tried if has_loader or not INPUT_SIDE & set(by_name[name].cures)]
     values = {**tried, "cpu_threads": fewer_threads(ready.get("threads"))}
     offers = [_offer(by_name[name], list(values[name]), ready) for name in wanted if name != "cpu_threads" or values[name]]
@@ -83,7 +84,7 @@ def make(
         offers=offers,
         worker_cap=_worker_cap(usable_cores, on_gpu),
         workers=int(ready.get("workers") or 0),
-        epoch_steps=min((length for length in ready.get("loaders") or () if length), default=None),
+        epoch_steps=max(1, round(epoch)) if epoch else None,
         has_loader=has_loader,
         batch=batch,
         batch_size=own,

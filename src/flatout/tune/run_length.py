@@ -8,7 +8,7 @@ from typing import Any
 
 from flatout.base import records
 from flatout.base.errors import RecordError
-from flatout.base.records import Missing, Struct
+from flatout.base.records import Missing, Struct, replace
 from flatout.base.secrets import hide
 from flatout.base.whole_number import whole_number
 from flatout.launch.folder import records_of
@@ -32,28 +32,36 @@ def find_length(line: Sequence[str], asked: int | None, ready: Mapping[str, Any]
     epoch_steps = steps_of_an_epoch(ready)
     if asked is not None:
         return by_steps(asked, epoch_steps, "asked")
-    earlier = steps_of_an_earlier_run(line, here)
+    earlier = earlier_run(line, here)
     if earlier is not None:
-        return by_steps(earlier, epoch_steps, "earlier-run")
+        return _of_a_run(earlier, ready, epoch_steps)
     return _by_argument(line, epoch_steps)
 
 
-def by_steps(steps: int, epoch_steps: int | None, source: str) -> RunLength:
+def by_steps(steps: int, epoch_steps: float | None, source: str) -> RunLength:
     return RunLength(steps=steps, epochs=steps / epoch_steps if epoch_steps else None, source=source)
 
 
-def steps_of_an_epoch(ready: Mapping[str, Any]) -> int | None:
-    """Batches of the script's training loader, where it has one: with several, they are drawn from in step."""
+def batches_of_an_epoch(ready: Mapping[str, Any]) -> int | None:
+    """Of the script's training loader, where it has one: with several, they are drawn from in step."""
     return min((length for length in ready.get("loaders") or () if length), default=None)
 
 
-def steps_of_an_earlier_run(line: Sequence[str], here: Path) -> int | None:
-    """Of the newest run of this command that came to its end."""
-    for path in _newest(here):
-        steps = _steps_of(path, line)
-        if steps is not None:
-            return steps
-    return None
+def steps_of_an_epoch(ready: Mapping[str, Any]) -> float | None:
+    """A script that accumulates gradients takes several batches for a step."""
+    batches = batches_of_an_epoch(ready)
+    return batches / (ready.get("batches_a_step") or 1.0) if batches is not None else None
+
+
+def earlier_run(line: Sequence[str], here: Path) -> Summary | None:
+    """The newest run of this command that came to its end."""
+    return next((found for path in _newest(here) if (found := _ended(path, line)) is not None), None)
+
+
+def _of_a_run(run: Summary, ready: Mapping[str, Any], epoch_steps: float | None) -> RunLength:
+    """By its batches, where it tells of them: one that trains once for each fold goes through its data so often."""
+    found, batches = by_steps(run.steps, epoch_steps, "earlier-run"), batches_of_an_epoch(ready)
+    return replace(found, epochs=run.batches / batches) if run.batches and batches else found
 
 
 def kept_promises(line: Sequence[str], here: Path) -> list[float]:
@@ -69,9 +77,8 @@ def kept_promises(line: Sequence[str], here: Path) -> list[float]:
 
 def plain_wall_s(line: Sequence[str], here: Path) -> float | None:
     """Of the newest run of this command that came to its end without any setting."""
-    found = (_read(path) for path in _newest(here))
-    ended = (one for one in found if one is not None and _is_of(one, line) and one.exit_code == 0 and one.steps > 0)
-    plain = (one.wall_s for one in ended if not one.knobs and not any(note.code == "cut-short" for note in one.notes))
+    ended = (_ended(path, line) for path in _newest(here))
+    plain = (one.wall_s for one in ended if one is not None and not one.knobs)
     return next(plain, None)
 
 
@@ -94,22 +101,24 @@ def _read(path: Path) -> Summary | None:
         return None  # of a newer flatout, or damaged: it tells nothing
 
 
-def _steps_of(path: Path, line: Sequence[str]) -> int | None:
+def _ended(path: Path, line: Sequence[str]) -> Summary | None:
+    """None where it is the record of another command, or of a run that did not come to its end."""
     summary = _read(path)
-    if summary is None:
+    if summary is None or summary.exit_code != 0 or summary.steps <= 0:
         return None
-    ended = summary.exit_code == 0 and not any(note.code == "cut-short" for note in summary.notes)
-    return summary.steps if ended and summary.steps > 0 and _is_of(summary, line) else None
+    cut = any(note.code == "cut-short" for note in summary.notes)
+    return summary if not cut and _is_of(summary, line) else None
 
 
-def _by_argument(line: Sequence[str], epoch_steps: int | None) -> RunLength | None:
+def _by_argument(line: Sequence[str], epoch_steps: float | None) -> RunLength | None:
     steps = _number(line, LENGTH)
     if steps is not None:
         return by_steps(steps, epoch_steps, "own-argument")
     epochs = _number(line, EPOCHS)
     if epochs is None:
         return None
-    return RunLength(steps=epochs * epoch_steps if epoch_steps else None, epochs=float(epochs), source="own-argument")
+    of_them = round(epochs * epoch_steps) if epoch_steps else None
+    return RunLength(steps=of_them, epochs=float(epochs), source="own-argument")
 
 
 def _number(line: Sequence[str], names: tuple[str, ...]) -> int | None:
