@@ -26,6 +26,7 @@ from _flatout_agent.phase_totals import (
     VALIDATION,
     PhaseTotals,
 )
+from _flatout_agent.recurring import Recurring
 from _flatout_agent.rounds import Rounds
 from _flatout_agent.wire import WARM_STEPS
 
@@ -50,6 +51,7 @@ class StepClock(PhaseTotals):
         self.turns = 0  # from an epoch of training to the next
         self.script_outside = 0  # of the script's own code: between epochs and after the last step
         self.evaluations = 0  # stretches of validation, with steps between them
+        self.recurring = {"validation": Recurring(), "checkpoint": Recurring()}  # within epochs
         self.samples_before = 0  # of the steps before it was known what a step takes
         self.put_on = 0  # of flatout's own work: putting settings on
         self.warm: dict[str, object] | None = None
@@ -63,6 +65,7 @@ class StepClock(PhaseTotals):
         self._step_samples = 0  # where no loader tells
         self._between = True  # before the first step, or from an epoch's end to the first step of the next
         self._hand = Hand()
+        self._trained: Account | None = None  # whose batch was trained on last
         self._rounds = Rounds()
         self._stepping = 0  # the optimizer inside whose step we are, and how deep
         self._depth = 0
@@ -127,12 +130,13 @@ class StepClock(PhaseTotals):
 
     def backward_began(self, now: int) -> None:
         self.in_backward = True
-        self._between = self._evaluating = False
+        self._evaluating = False
         if self._state == _START:
             self._give(now, STARTUP)
         else:
             self._give(now, FORWARD)
             self._train_on_batch()
+        self._between = False
 
     def backward_ended(self, now: int) -> None:
         self.in_backward = False
@@ -161,10 +165,11 @@ class StepClock(PhaseTotals):
             self._depth -= 1
             return
         self._stepping = 0
-        self._between = self._evaluating = False
+        self._evaluating = False
         self._give(now, OPTIMIZER)
         if self._state == _BATCH and not self.in_backward:
             self._train_on_batch()  # without a backward pass: the gradients came by another way
+        self._between = False
         self._state = _AFTER_STEP
         self.stepped(optimizer)
 
@@ -207,9 +212,10 @@ class StepClock(PhaseTotals):
         self._state = _AFTER_BACKWARD
 
     def _divide(self, now: int) -> None:
-        self._between = self._evaluating = False
+        self._evaluating = False
         if self._state == _BATCH:
             self._train_on_batch()
+        self._between = False
         before = self.totals[FORWARD]
         self._give(now, FORWARD)
         spent = self.totals[FORWARD] - before
@@ -258,6 +264,11 @@ class StepClock(PhaseTotals):
             self._inside[DEVICE_WAIT] += nanoseconds
             self._any_inside = True
 
+    def saved(self, began: int, ended: int) -> None:
+        super().saved(began, ended)
+        if self._state not in (_START, _ENDED) and not self._at_turn():
+            self.recurring["checkpoint"].met(self.steps, ended - began)
+
     # -- the end -------------------------------------------------------------------------------------------------
 
     def main_ended(self, now: int) -> None:
@@ -283,8 +294,7 @@ class StepClock(PhaseTotals):
         elif self._state == _ENDED:
             self._give(now, SHUTDOWN)
         elif self._evaluating:
-            self.totals[VALIDATION] += self._of_a_batch(now)  # its copies and waits are its own
-            self._evaluated()
+            self._evaluated(self._of_a_batch(now))  # its copies and waits are its own
         elif self._state == _BATCH and current is not None:
             current.between += self._of_a_batch(now)  # forward or validation: that will show
         else:
@@ -293,9 +303,17 @@ class StepClock(PhaseTotals):
             if self._between:
                 self.script_outside += self.totals[SCRIPT] - before
 
-    def _evaluated(self) -> None:
+    def _evaluated(self, spent: int) -> None:
+        self.totals[VALIDATION] += spent
         self.evaluations += self._stepped_since
         self._stepped_since = False
+        if not self._at_turn():
+            self.recurring["validation"].met(self.steps, spent)
+
+    def _at_turn(self) -> bool:
+        """Also where the last batch of an epoch was fetched ahead, and its loader was at its end before it was trained on."""
+        last = self._trained
+        return self._between or (last is not None and last.ended and not last.pending)
 
     def _back_to_hand(self, now: int) -> None:
         """After a loader began or ended: the batch that was fetched before, if there is one, is in hand again."""
@@ -319,6 +337,7 @@ class StepClock(PhaseTotals):
             self.beside += len(chosen) - 1
 
     def _take(self, account: Account) -> None:
+        self._trained = account
         pending = account.pending
         size = account.samples // pending  # sizes are known as a sum, and the sum comes out right
         account.samples -= size
@@ -345,9 +364,8 @@ class StepClock(PhaseTotals):
     def _settle(self, account: Account) -> None:
         """What is left in the account is not trained on any more."""
         if account.pending and not account.trained:
-            self.totals[VALIDATION] += account.input + account.between
             self.validation_batches += account.pending
-            self._evaluated()
+            self._evaluated(account.input + account.between)
         else:
             self.totals[INPUT] += account.input
             self.totals[SCRIPT] += account.between

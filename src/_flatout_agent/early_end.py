@@ -85,8 +85,7 @@ class EarlyEnd(Course):
         driver.tape.tell()
         clock = driver.tape.clock
         self._settled, self._timed_from, self._turns = now, self._steps, 0
-        told = {"steps": clock.steps, "turns": clock.turns, "phases": clock.totals, "script_outside": clock.script_outside}
-        driver.write("settled", step=self._steps, **told)
+        driver.write("settled", step=self._steps, **_account(clock))
 
     def iterator_began(self, iterator: int) -> None:
         self._course.iterator_began(iterator)
@@ -137,6 +136,16 @@ class EarlyEnd(Course):
             atexit._run_exitfuncs()
         finally:
             os._exit(0)
+
+
+def _account(clock: Any) -> dict[str, Any]:
+    return {
+        "steps": clock.steps,
+        "turns": clock.turns,
+        "phases": clock.totals,
+        "script_outside": clock.script_outside,
+        "recurring": {name: work.told() for name, work in clock.recurring.items() if work.count},
+    }
 
 
 class Limited:

@@ -377,3 +377,44 @@ def test_our_own_work_is_taken_out_of_whatever_it_fell_into():
     spent = phases(clock)
     assert (spent["settings"], spent["compile"], spent["startup"]) == (57, 5, 93)
     assert sum(clock.totals) == 200
+
+
+def validated(clock, now, iterator, whole=True):
+    clock.loader_started(now, now, 9, iterator)
+    clock.fetched(now, now + 5, 8, iterator)
+    if whole:
+        clock.exhausted(now + 10, now + 10, iterator)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_what_recurs_within_an_epoch_is_told_from_what_comes_at_its_end(ahead, whole):
+    """Also where the last batch was fetched ahead, and where the evaluation is broken off."""
+    clock = new_clock()
+    for epoch in (0, 1000):
+        clock.loader_started(epoch, epoch, 1, epoch + 1)
+        if ahead:
+            clock.fetched(epoch, epoch + 5, 4, epoch + 1)
+        for step in range(4):
+            now = epoch + 100 * step
+            if ahead and step == 3:
+                clock.exhausted(now, now, epoch + 1)
+            else:
+                clock.fetched(now, now + 5, 4, epoch + 1)
+            steps_of(clock, now + 10)
+            if step == 1:
+                validated(clock, now + 50, epoch + 2)
+                clock.saved(now + 70, now + 75)
+                clock.saved(now + 75, now + 80)
+        if not ahead:
+            clock.exhausted(epoch + 450, epoch + 450, epoch + 1)
+        validated(clock, epoch + 500, epoch + 3, whole)
+        clock.saved(epoch + 570, epoch + 571)
+    clock.loader_started(2000, 2000, 1, 2001)
+    clock.fetched(2000, 2005, 4, 2001)
+    steps_of(clock, 2010)
+    seen = {name: work.told() for name, work in clock.recurring.items()}
+    assert seen["checkpoint"] == [2, 20, 2, 6]
+    assert seen["validation"][0] == 2, seen
+    assert seen["validation"][2:] == [2, 6]
+    assert clock.evaluations == 4

@@ -14,6 +14,7 @@ from conftest import QUIET
 from flatout.base.records import Missing, replace
 from flatout.launch import journals
 from flatout.launch.trial import TrialChild
+from flatout.measure.promise import with_recurring
 from flatout.tune.whole_runs import RunMade, Scale, measured
 
 TRAIN = """
@@ -193,3 +194,21 @@ def test_however_late_it_is_it_ends(ran):
 def test_a_script_that_dies_is_no_measurement(ran):
     made, _, _ = ran(source="import torch\nraise SystemExit(3)\n", until={"cut_s": 1.0, "stop_s": 60.0})
     assert (measured(made, Scale(batches=None)).reason, measured(made, Scale(batches=None)).detail) == ("failed", "3")
+
+
+def test_what_comes_every_so_many_steps_is_counted_as_often_as_it_comes(ran):
+    """Between the settling and the cut it came once or twice, by chance."""
+    evaluates = LOOP.replace("while True:", "import time\nnumber = 0\nwhile True:\n    time.sleep(0.005)\n    number += 1", 1)
+    evaluates += """
+    if number % 90 == 0:
+        net.eval(); time.sleep(0.2); net(torch.ones(4, 8)); net.train()
+"""
+    made, _, said = ran(source=evaluates, until={"cut_s": 1.0, "stop_s": 60.0})
+    assert made.code == 0, said
+    found = measured(made, Scale(batches=None))
+    assert found.parts["validation"] < 0.01
+    seen = found.recurring["validation"]
+    assert seen.period == 90
+    assert 0.2 <= seen.each_s < 0.3
+    (with_it,) = with_recurring([found], [])
+    assert with_it.parts["validation"] == pytest.approx(seen.each_s * 100 / 90)

@@ -15,9 +15,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flatout.base.records import Missing, Struct, field
+from flatout.base.records import Missing, Struct, field, replace
 from flatout.measure.intervals import student
 from flatout.measure.parts import PARTS
+from flatout.measure.recurring import Recurring, often, price
 
 ONCE = ("start", "building", "exit")
 EACH = ("steps", "turns", "validation", "checkpoint", "script", "unexplained")
@@ -69,6 +70,9 @@ class Measured(Struct, frozen=True, kw_only=True):
     refused: dict[str, str] = field(default_factory=dict)  # settings that did not come on, by the code that says why
     taken_back: list[str] = field(default_factory=list)  # settings that this run itself found slower
     tail: dict[str, float] = field(default_factory=dict)  # of a whole run's parts, what came after the last epoch was over
+    # By part: what came within epochs every so many steps. In `parts` of a whole run, apart from those of one that was ended.
+    recurring: dict[str, Recurring] = field(default_factory=dict)
+    unit_steps: float = 0.0  # of an epoch
 
     @property
     def total(self) -> float:
@@ -122,6 +126,19 @@ def model_of(runs: Sequence[Measured]) -> RunModel:
     once = {name: bounded([run.parts.get(name, 0.0) for run in runs]) for name in ONCE}
     each = {name: bounded([run.parts.get(name, 0.0) / run.epochs for run in runs]) for name in EACH}
     return RunModel(once=once, each=each)
+
+
+def with_recurring(runs: Sequence[Measured], others: Sequence[Measured]) -> list[Measured]:
+    """One arm's runs, those put together with what comes within an epoch every so many steps; `others`: of the other arm."""
+    for name in {name for run in (*runs, *others) for name in run.recurring}:
+        own, theirs = ([run.recurring[name] for run in side if name in run.recurring] for side in (runs, others))
+        one_s, rate = price(own, theirs), often([*own, *theirs])
+        runs = [run if run.whole else _with_more(run, name, one_s * rate * run.unit_steps) for run in runs]
+    return list(runs)
+
+
+def _with_more(run: Measured, part: str, seconds: float) -> Measured:
+    return replace(run, parts={**run.parts, part: run.parts.get(part, 0.0) + seconds * run.epochs})
 
 
 def bounded(values: Sequence[float]) -> Seconds:

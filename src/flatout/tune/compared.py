@@ -103,6 +103,7 @@ def judged(
     """What the runs say of the planned one. Of an unknown length: of each epoch."""
     ends = [run.whole for run in (*arms.plain, *arms.tuned)]
     arms, tail = alike(arms)
+    arms = with_recurring(arms)
     plain, tuned = (replace(one, tail=tail) for one in _models(arms))
     epochs = epochs_of(arms, length)
     seen = epochs is not None and (length is None or refuted(arms, length))
@@ -164,6 +165,12 @@ def alike(arms: Arms) -> tuple[Arms, dict[str, Seconds]]:
     tail = {name: promise.bounded([run.tail.get(name, 0.0) for run in whole]) for name in names}
     plain, tuned = ([_without_tail(run) for run in side] for side in (arms.plain, arms.tuned))
     return replace(arms, plain=plain, tuned=tuned), tail
+
+
+def with_recurring(arms: Arms) -> Arms:
+    """Runs that were ended early with what comes within an epoch, as often as it comes there."""
+    plain, tuned = (promise.with_recurring(*sides) for sides in ((arms.plain, arms.tuned), (arms.tuned, arms.plain)))
+    return replace(arms, plain=plain, tuned=tuned)
 
 
 def _without_tail(run: Measured) -> Measured:

@@ -7,11 +7,12 @@ from typing import Any
 from _flatout_agent.wire import PHASES
 from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Came
-from flatout.measure import promise
+from flatout.measure import promise, recurring
 from flatout.measure.attribution import ProcessStory, close_account, read_story
 from flatout.measure.knob_use import Story, came
 from flatout.measure.parts import parts_of
 from flatout.measure.promise import Measured
+from flatout.measure.recurring import Recurring
 
 Line = dict[str, Any]
 
@@ -20,6 +21,7 @@ LEAST_LOOP_S = 10.0  # or so long: slow steps are few
 NANO = 1e-9
 AT_THE_END = ("validation", "checkpoint", "script")  # what comes there beside the turn itself
 LITTLE = 0.2  # of what comes at a turn: one validation is longer than the next
+NEVER = (0, 0, 0, 0)  # of what recurs: count, nanoseconds, first and last step
 
 
 class RunMade(Struct, frozen=True, kw_only=True):
@@ -71,6 +73,8 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
     return replace(
         found,
         step_s=step_s,
+        recurring=loop.recurring if loop is not None else {},
+        unit_steps=scale.steps(story),
         put_on_step=_put_on_step(lines),
         workers=_workers(lines),
         refused=_refused(lines),
@@ -79,12 +83,13 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
 
 
 class Loop(Struct, frozen=True, kw_only=True):
-    """The loop from when it had settled to its end."""
+    """The loop from when it had settled to its end; what recurs within epochs is not in its parts."""
 
     parts: dict[str, float]
     steps: int
     turns: int
     step_s: float
+    recurring: dict[str, Recurring]
     before_s: float  # what the steps until then took beyond such steps: first calls, plans, recordings, workers
 
 
@@ -95,13 +100,31 @@ def _settled(story: ProcessStory, lines: list[Line]) -> Loop | None:
     if mark is None or last is None:
         return None
     steps = last["steps"] - mark["steps"]
-    before, after = _parts(mark), _parts(last)
-    parts = {name: after[name] - before[name] for name in after}
+    parts = _between(mark, last)
     if steps < 1 or (steps < FEWEST_STEPS and parts["steps"] < LEAST_LOOP_S):
         return None
     step_s = parts["steps"] / steps
-    more_s = max(0.0, before["steps"] - step_s * mark["steps"])
-    return Loop(parts=parts, steps=steps, turns=last["turns"] - mark["turns"], step_s=step_s, before_s=more_s)
+    more_s = max(0.0, _parts(mark)["steps"] - step_s * mark["steps"])
+    turns = last["turns"] - mark["turns"]
+    return Loop(parts=parts, steps=steps, turns=turns, step_s=step_s, recurring=_recurring(mark, last), before_s=more_s)
+
+
+def _between(mark: Line, last: Line) -> dict[str, float]:
+    """By part, without what recurs within epochs."""
+    before, after, apart = _parts(mark), _parts(last), _recurred_s(mark, last)
+    return {name: after[name] - before[name] - apart.get(name, 0.0) for name in after}
+
+
+def _recurring(mark: Line, last: Line) -> dict[str, Recurring]:
+    early, late = mark.get("recurring") or {}, last.get("recurring") or {}
+    found = {name: recurring.read(told, early.get(name) or NEVER, last["steps"]) for name, told in late.items()}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _recurred_s(mark: Line, last: Line) -> dict[str, float]:
+    """Seconds of it since the loop had settled."""
+    early, late = mark.get("recurring") or {}, last.get("recurring") or {}
+    return {name: (told[1] - (early.get(name) or NEVER)[1]) * NANO for name, told in late.items()}
 
 
 def _parts(told: Line) -> dict[str, float]:
@@ -126,7 +149,8 @@ def _workers(lines: list[Line]) -> dict[str, Any]:
 
 def _tail(lines: list[Line]) -> dict[str, float]:
     """What a run that came to its end did after its last epoch was over, by part: a final test, say. It is what came after the
-    last turn beyond what had come at each turn before; empty where no turn was seen."""
+    last turn beyond what had come at each turn before; empty where no turn was seen. What recurs within epochs is none of it:
+    it is counted by itself."""
     mark = next((line for line in lines if line.get("kind") == "settled"), None)
     windows = [line for line in lines if line.get("kind") == "window"]
     if mark is None or len(windows) < 2:
@@ -135,10 +159,10 @@ def _tail(lines: list[Line]) -> dict[str, float]:
     turned, last = next(line for line in windows if line["turns"] == most), windows[-1]
     if most <= mark["turns"]:
         return {}
-    before, at, after = (_parts(line) for line in (mark, turned, last))
-    each = {name: (at[name] - before[name]) / (most - mark["turns"]) for name in AT_THE_END}
+    until, since = _between(mark, turned), _between(turned, last)
+    each = {name: until[name] / (most - mark["turns"]) for name in AT_THE_END}
     ends = 1 + last["turns"] - most
-    beyond = {name: max(0.0, after[name] - at[name] - ends * each[name]) for name in AT_THE_END}
+    beyond = {name: max(0.0, since[name] - ends * each[name]) for name in AT_THE_END}
     return beyond if sum(beyond.values()) > LITTLE * sum(each.values()) else {}
 
 
