@@ -1,19 +1,21 @@
 """A run that is only measured, ended early where it is too long: its epoch after some seconds, the process after the turn.
 
 All else is as in any run under `flatout run`. The epoch ends as the loader ends it: its sampler has no further indices, what
-is on its way is delivered, validation and checkpoint follow. The process then ends at a step boundary of the next epoch,
-after its exit handlers, whose time belongs to the run.
+is on its way is delivered, validation and checkpoint follow; where there is time, once more with the next epoch. The process
+then ends at a step boundary of the one after it, after its exit handlers, whose time belongs to the run.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+from time import perf_counter_ns
 from typing import Any, Callable, Iterator
 
 from _flatout_agent.drive import Course, Driver
 from _flatout_agent.parent import Parent
 
+TURNS = 2  # where there is time
 AFTER_TURN = 3  # steps of the next epoch: the first belongs to the turn
 SETTLED = 24  # steps: settings have come on and warmed up by then; of slow steps fewer
 SETTLED_SLOWLY, SETTLING = 10, 0.5  # steps, after this share of the time to the cut
@@ -39,6 +41,8 @@ class EarlyEnd(Course):
         self._steps = self._turned_at = self._first = 0
         self._settled = self._timed_from = 0  # when, and the step
         self._turns = 0
+        self._turn_began = 0  # when the last one did
+        self._turn_took = 0  # the first one since the loop had settled
         self._since_cut = 0  # batches of the epoch that is to end
         self._driver: Any = None
         self._parent = parent or Parent()
@@ -63,15 +67,33 @@ class EarlyEnd(Course):
         if not self._settled:
             self._settle(driver, now)
             return True
+        past_turn = self._turns > 0 and self._steps >= self._turned_at + AFTER_TURN
+        if past_turn and not self._turn_took:
+            self._tell_of_turn(driver, now)
         ran = now - self._settled
         if ran < self._cut_ns or (self._steps < self._timed_from + TIMED_STEPS and ran < 2 * self._cut_ns):
             return True
-        past_turn = self._turns > 0 and self._steps >= self._turned_at + AFTER_TURN
-        if past_turn or not driver.scene.loaders:
+        if not driver.scene.loaders or (past_turn and not self._time_for_a_turn(now)):
             self._leave(driver)
-        if not self._cut_at:
-            self._cut, self._cut_at = True, self._steps
+        if past_turn or not self._cut_at:
+            self._cut, self._cut_at = True, self._cut_at or self._steps
         return True
+
+    def _tell_of_turn(self, driver: Driver, now: int) -> None:
+        """The first one pays for what happens once, as do its validation and checkpoint: the next are as all later ones."""
+        self._turn_took = now - self._turn_began
+        self._tell(driver, "turned")
+
+    def _time_for_a_turn(self, now: int) -> bool:
+        return self._turns < TURNS and now - self._first + self._turn_took < self._stop_ns
+
+    def _tell(self, driver: Driver, kind: str) -> None:
+        driver.synchronize()
+        driver.tape.tell()
+        clock = driver.tape.clock
+        recurring = {name: work.told() for name, work in clock.recurring.items() if work.count}
+        told = {"steps": clock.steps, "turns": clock.turns, "phases": clock.totals, "script_outside": clock.script_outside}
+        driver.write(kind, step=self._steps, recurring=recurring, **told)
 
     def _timed_enough(self) -> bool:
         return self._settled > 0 and self._steps >= self._timed_from + FEWEST_TIMED
@@ -81,11 +103,8 @@ class EarlyEnd(Course):
         slow = self._steps >= SETTLED_SLOWLY and now - self._first >= SETTLING * self._cut_ns
         if (self._steps < SETTLED and not slow) or driver.scene.handover.unsettled():
             return
-        driver.synchronize()
-        driver.tape.tell()
-        clock = driver.tape.clock
         self._settled, self._timed_from, self._turns = now, self._steps, 0
-        driver.write("settled", step=self._steps, **_account(clock))
+        self._tell(driver, "settled")
 
     def iterator_began(self, iterator: int) -> None:
         self._course.iterator_began(iterator)
@@ -106,7 +125,8 @@ class EarlyEnd(Course):
         except StopIteration:
             if trained_from:
                 self._turns += 1
-                self._turned_at, self._cut = self._steps, False
+                self._turned_at, self._turn_began = self._steps, perf_counter_ns()
+                self._cut, self._since_cut = False, 0
             raise
 
     def _limit(self, iterator: Any) -> None:
@@ -136,16 +156,6 @@ class EarlyEnd(Course):
             atexit._run_exitfuncs()
         finally:
             os._exit(0)
-
-
-def _account(clock: Any) -> dict[str, Any]:
-    return {
-        "steps": clock.steps,
-        "turns": clock.turns,
-        "phases": clock.totals,
-        "script_outside": clock.script_outside,
-        "recurring": {name: work.told() for name, work in clock.recurring.items() if work.count},
-    }
 
 
 class Limited:

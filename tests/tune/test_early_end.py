@@ -83,8 +83,8 @@ def test_a_long_epoch_is_cut_and_its_validation_is_not(workers, knobs, ran):
     made, lines, said = ran(50, 100_000, workers, knobs=knobs, until={"cut_s": 1.0, "stop_s": 90.0})
     assert made.code == 0, said
     (line,) = early(lines)
-    assert line["turns"] == 1
-    assert said.splitlines() == ["epoch 0: validated on 40"]
+    assert line["turns"] == 2
+    assert said.splitlines() == ["epoch 0: validated on 40", "epoch 1: validated on 40"]
     assert not [line for line in lines if line["kind"] == "fault"]
     found = measured(made, Scale(batches=25_000.0))
     assert not found.whole
@@ -92,6 +92,22 @@ def test_a_long_epoch_is_cut_and_its_validation_is_not(workers, knobs, ran):
     assert found.step_s > 0.002
     assert found.parts["validation"] > 40 * 0.002 * 0.8
     assert found.parts["checkpoint"] > 0
+
+
+FIRST_IS_DEAR = """
+        if epoch == 0:
+            net.eval(); time.sleep(1.5); net.train()
+        with torch.no_grad():"""
+
+
+@pytest.mark.parametrize(("stop_s", "turns"), [(90.0, 2), (2.0, 1)])
+def test_the_first_validation_speaks_for_no_other_where_there_is_time(stop_s, turns, ran):
+    dear = TRAIN.replace("\n        with torch.no_grad():", FIRST_IS_DEAR, 1)
+    made, lines, said = ran(50, 100_000, 0, source=dear, until={"cut_s": 0.6, "stop_s": stop_s})
+    assert made.code == 0, said
+    assert early(lines)[0]["turns"] == turns
+    validation_s = measured(made, Scale(batches=25_000.0)).parts["validation"]
+    assert (validation_s < 1.5) == (turns == 2), validation_s
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""Runs that were ended early, put together: what comes back every so many steps counts as often as in the whole run."""
+"""Runs that were ended early, put together: what comes every so many steps counts as often as it comes in the whole run."""
 
 import pytest
 

@@ -88,6 +88,7 @@ class Loop(Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
     steps: int
     turns: int
+    of_a_turn: dict[str, float]  # with the validation, the checkpoint and what else comes there
     step_s: float
     recurring: dict[str, Recurring]
     before_s: float  # what the steps until then took beyond such steps: first calls, plans, recordings, workers
@@ -105,8 +106,28 @@ def _settled(story: ProcessStory, lines: list[Line]) -> Loop | None:
         return None
     step_s = parts["steps"] / steps
     more_s = max(0.0, _parts(mark)["steps"] - step_s * mark["steps"])
-    turns = last["turns"] - mark["turns"]
-    return Loop(parts=parts, steps=steps, turns=turns, step_s=step_s, recurring=_recurring(mark, last), before_s=more_s)
+    return Loop(
+        parts=parts,
+        steps=steps,
+        turns=last["turns"] - mark["turns"],
+        of_a_turn=_of_a_turn(mark, last, lines),
+        step_s=step_s,
+        recurring=_recurring(mark, last),
+        before_s=more_s,
+    )
+
+
+def _of_a_turn(mark: Line, last: Line, lines: list[Line]) -> dict[str, float]:
+    """Empty where none was met."""
+    began = _turns_from(mark, last, lines)
+    turns = last["turns"] - began["turns"]
+    return {name: spent / turns for name, spent in _between(began, last).items()} if turns > 0 else {}
+
+
+def _turns_from(mark: Line, last: Line, lines: list[Line]) -> Line:
+    """The later turns count, where there are any: the first pays for what happens once."""
+    first = next((line for line in lines if line.get("kind") == "turned"), mark)
+    return first if last["turns"] > first["turns"] else mark
 
 
 def _between(mark: Line, last: Line) -> dict[str, float]:
@@ -159,8 +180,9 @@ def _tail(lines: list[Line]) -> dict[str, float]:
     turned, last = next(line for line in windows if line["turns"] == most), windows[-1]
     if most <= mark["turns"]:
         return {}
-    until, since = _between(mark, turned), _between(turned, last)
-    each = {name: until[name] / (most - mark["turns"]) for name in AT_THE_END}
+    began = _turns_from(mark, turned, lines)
+    until, since = _between(began, turned), _between(turned, last)
+    each = {name: until[name] / (most - began["turns"]) for name in AT_THE_END}
     ends = 1 + last["turns"] - most
     beyond = {name: max(0.0, since[name] - ends * each[name]) for name in AT_THE_END}
     return beyond if sum(beyond.values()) > LITTLE * sum(each.values()) else {}
@@ -175,8 +197,8 @@ def _refused(lines: list[Line]) -> dict[str, str]:
 
 def _put_together(parts: dict[str, float], loop: Loop, steps: float, scale: Scale) -> Measured:
     """One epoch of so many steps: steady ones, and one turn with all that comes there."""
-    by_turn = scale.batches is not None and loop.turns > 0
-    each = {name: loop.parts[name] / loop.turns if by_turn else loop.parts[name] * steps / loop.steps for name in promise.EACH}
+    by_steps = {name: loop.parts[name] * steps / loop.steps for name in promise.EACH}
+    each = {name: loop.of_a_turn[name] for name in promise.EACH} if scale.batches is not None and loop.turns else by_steps
     once = {name: parts[name] for name in promise.ONCE}
     turns = loop.turns if scale.batches is not None else 0
     return Measured(parts={**once, **each, "steps": steps * loop.step_s}, epochs=1.0, whole=False, turns=turns)
