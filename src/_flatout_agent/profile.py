@@ -50,20 +50,25 @@ class ProfileCourse(Course):
         check: bool,
         made_for: dict[str, Any] | None = None,
         plain: dict[str, float] | None = None,
+        put_off: dict[str, int] | None = None,
     ) -> None:
         """`made_for`: the `shapes` of the batches that a profile was measured with, and the `knobs` that are from it; `plain`:
-        the seconds of a plain step (`step_s`) and of a turn of the epoch (`turn_s`) then."""
-        self._values = values
+        the seconds of a plain step (`step_s`) and of a turn of the epoch (`turn_s`) then; `put_off`: what comes on later, and
+        after which step."""
+        self._later = {name: step for name, step in (put_off or {}).items() if name in values}
+        self._wanted = values
+        self._values = {name: value for name, value in values.items() if name not in self._later}
         # Processes that train together must not part ways: each would judge for itself.
         self._check = check and int(os.environ.get("WORLD_SIZE") or 1) == 1
         self._made_for = made_for or {}
         self._plain_s: Optional[float] = (plain or {}).get("step_s")
         self._plain_turn_s: Optional[float] = (plain or {}).get("turn_s")
         self._proved: set[str] = set()
+        self._rechecking = False
         self._sequence: Iterator[None] = iter(())
 
     def begin(self, driver: Driver) -> None:
-        if self._values:
+        if self._wanted:
             self._sequence = self._run(driver)
             next(self._sequence, None)
 
@@ -78,7 +83,29 @@ class ProfileCourse(Course):
             found = Timed()
             yield from time_steps(driver, PLAIN_STEPS, 1, found)
             self._plain_s, self._plain_turn_s = found.step_s, turn_s(before, Account(driver))
-        self._put_on(driver)
+        later = sorted(self._later.items(), key=lambda one: one[1])
+        if self._values:
+            self._put_on(driver)
+            yield from self._watch_until(driver, later[0][1] if later else None)
+        for place, (name, step) in enumerate(later):
+            yield from wait(max(0, step - driver.scene.steps_done))
+            self._put_on_late(driver, name)
+            yield from self._watch_until(driver, later[place + 1][1] if place + 1 < len(later) else None)
+
+    def _watch_until(self, driver: Driver, step: Optional[int]) -> Steps:
+        """What comes on later comes on at its step, whatever of this was put off because others took the cores."""
+        for _ in self._watch(driver):
+            yield
+            if step is not None and driver.scene.steps_done >= step and not self._rechecking:
+                break
+
+    def _put_on_late(self, driver: Driver, name: str) -> None:
+        """Beside what is on by now: what was taken back stays off."""
+        self._values = {**driver.board.on, name: self._wanted[name]}
+        self._put_on(driver, [name])
+
+    def _watch(self, driver: Driver) -> Steps:
+        """Times what was put on, proves it, and takes back what is slower than the plain script."""
         since = Account(driver)
         yield from settle(driver, WARM_STEPS)
         for place in range(MOST_TRIES):
@@ -112,19 +139,24 @@ class ProfileCourse(Course):
         if not on or took_s * SLOWER <= plain_s:
             return False
         check = Recheck(driver, on, step_s, turn_cost_s)
+        self._rechecking = True
         yield from check.run()
+        self._rechecking = False
         for name, share in check.taken_back.items():
             details = {"ratio": round(share, 4)}
             driver.write("taken-back", step=driver.scene.steps_done, knobs=[name], code="slower-in-turn", details=details)
         return check.disturbed
 
-    def _put_on(self, driver: Driver) -> None:
+    def _put_on(self, driver: Driver, told_of: list[str] | None = None) -> None:
+        """`told_of`: what is new; of the rest it was told before."""
         here = driver.scene.shapes()
         others = self._measured_on_others(here)
         outcomes = driver.set({name: value for name, value in self._values.items() if name not in others})
         outcomes.update({name: outcome for name, outcome in driver.early.items() if not outcome})
         for name in others:
             outcomes[name] = refused("other-shapes", recorded=self._made_for["shapes"], here=here)
+        if told_of is not None:
+            outcomes = {name: outcome for name, outcome in outcomes.items() if name in told_of}
         driver.write("knobs", step=driver.scene.steps_done, outcomes=told(outcomes), numerics=driver.board.numerics())
 
     def _measured_on_others(self, here: list[str]) -> list[str]:

@@ -102,8 +102,8 @@ class Agent:
         elif self.wanted.get("auto"):
             course = AutoCourse(self.run_dir, knobs)
         else:
-            made_for = self.wanted.get("profile_made_for")
-            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), made_for, self.wanted.get("plain"))
+            about = (self.wanted.get(name) for name in ("profile_made_for", "plain", "put_off"))
+            course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), *about)
             if self.wanted.get("until"):
                 course = EarlyEnd(course, self.main_ended, **self.wanted["until"], parent=self.parent)
         drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))

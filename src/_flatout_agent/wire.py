@@ -102,7 +102,8 @@ def new_job(run_dir: str, spawned: float, memory_fraction: float | None = None, 
     are held by the system itself, `began_ns`: what is older in shared memory is another's), `network_guard` (`folder`,
     `network`: that alone; `apart`: in a network of its own), `segments` for trials (`endless`: epochs do not end), `parity`,
     `auto`,
-    `plain` (what a step and a turn of the plain script took when the profile was made),
+    `plain` (what a step and a turn of the plain script took when the profile was made), `put_off` (knob -> step after which
+    it comes on),
     `until` (`cut_s`, `stop_s`) for a run that is measured and need not come to its end.
     """
     job = {"wire": WIRE_VERSION, "run_dir": run_dir, "spawned": spawned, "memory_fraction": memory_fraction}

@@ -200,15 +200,43 @@ if __name__ == "__main__":
 
 def test_in_a_real_run_they_come_on_at_the_same_step_each_time(flatout, script, tmp_path):
     (tmp_path / "flatout.toml").write_text(
-        "[knobs]\nworkers = 2\n[fingerprint]\ncard = 'CPU'\n[promise]\nplain_step_s = 0.02\n", encoding="utf-8"
+        "[knobs]\nworkers = 2\ngc_policy = true\n[fingerprint]\ncard = 'CPU'\n[promise]\nplain_step_s = 0.02\n"
+        "[promise.put_off]\ngc_policy = 45\n",
+        encoding="utf-8",
     )
     path = script(TRAIN)
     assert all(flatout("run", path).returncode == 0 for _ in range(2))
     steps = []
     for journal in (tmp_path / ".flatout" / "runs").glob("*/journal-*.jsonl"):
         lines = [json.loads(line) for line in journal.read_text(encoding="ascii").splitlines()]
-        (put_on,) = (line for line in lines if line["kind"] == "knobs")
+        put_on, later = (line for line in lines if line["kind"] == "knobs")
+        assert (later["step"], list(later["outcomes"])) == (45, ["gc_policy"])
         assert put_on["outcomes"]["workers"]["status"] == "applied"
         steps.append(put_on["step"])
     assert len(steps) == 2
     assert steps[0] == steps[1] <= 6
+
+
+def test_what_costs_time_once_comes_on_later_at_the_step_that_the_profile_says():
+    loop = Loop(lambda on: {0: 10.0, 1: 5.0, 2: 3.0}[len(on)])
+    later = ProfileCourse({"workers": 4, "compile": "default"}, True, None, {"step_s": 0.010}, {"compile": 300, "other": 5})
+    assert not loop.train(later, 600)
+    assert [(told["step"], set(told["outcomes"])) for told in loop.told("knobs")] == [(0, {"workers"}), (300, {"compile"})]
+    assert loop.on == {"workers": 4, "compile": "default"}
+    assert len(loop.told("proofs")) == 2
+
+
+def test_it_comes_on_at_its_step_though_others_took_the_cores(monkeypatch):
+    monkeypatch.setattr(timing.OtherLoad, "took_the_cores", lambda self: True)
+    loop = Loop(lambda on: 5.0)
+    later = ProfileCourse({"workers": 4, "compile": "default"}, True, None, {"step_s": 0.010}, {"compile": 100})
+    loop.train(later, 300)
+    assert [told["step"] for told in loop.told("knobs")] == [0, 100]
+
+
+def test_what_was_taken_back_stays_off_when_something_comes_on_later():
+    loop = Loop(lambda on: 20.0 if "tf32" in on else 5.0 if "compile" in on else 10.0)
+    later = ProfileCourse({"tf32": "on", "compile": "default"}, True, None, {"step_s": 0.010}, {"compile": 500})
+    loop.train(later, 900)
+    assert loop.told("taken-back")[0]["knobs"] == ["tf32"]
+    assert loop.on == {"compile": "default"}

@@ -80,6 +80,12 @@ def test_the_promise_is_written_and_read_again():
     assert profile_file.parse(text, "flatout.toml") == profile
 
 
+def test_what_comes_on_later_is_written_and_read_again():
+    later = Promise(speedup=2.0, epochs=1.0, plain=PLAIN, tuned=TUNED, put_off={"compile": 700}, put_off_saves_s=0.001)
+    profile = Profile(knobs={"compile": "default"}, provenance=Provenance(date="2026-01-01"), promise=later)
+    assert profile_file.parse(profile_file.text_of(profile), "flatout.toml") == profile
+
+
 def test_an_older_profile_has_none():
     old = profile_file.parse("[knobs]\nworkers = 4\n[provenance]\nratio = 2.0\n", "flatout.toml")
     assert old.promise == Promise()

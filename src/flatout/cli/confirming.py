@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from flatout.tune.whole_runs import Scale
 
 
+class Units(NamedTuple):
+    """What the promise counts in: epochs, or stretches of steps; and the steps of one."""
+
+    epochs: bool
+    steps: float
+
+
 class Room(NamedTuple):
     """What a confirmation may take."""
 
@@ -34,8 +41,9 @@ def confirmed(
 ) -> Finished:
     """`line` begins with the interpreter; `own_starts`: the script gets through with its own batch, else there is no plain run
     to compare with."""
+    from flatout.measure.promise import UNIT_STEPS
     from flatout.tune import confirm
-    from flatout.tune.run_length import batches_of_an_epoch, kept_promises, plain_wall_s
+    from flatout.tune.run_length import batches_of_an_epoch, kept_promises, plain_wall_s, steps_of_an_epoch
     from flatout.tune.whole_runs import measured
 
     if not end.profile or not own_starts:
@@ -56,7 +64,8 @@ def confirmed(
     confirmation = confirm.Confirmation(run, clock.monotonic, told, kept, once_of(end), gains_of(end))
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
-    return _with(end, unconfirmed(end, found), batches is not None, screen, room)
+    units = Units(batches is not None, steps_of_an_epoch(trials.ready) or float(UNIT_STEPS))
+    return _with(end, unconfirmed(end, found), units, screen, room)
 
 
 def once_of(end: Finished) -> dict[str, Once]:
@@ -86,12 +95,13 @@ def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
     return records.replace(found, knobs=knobs, left_out={**found.left_out, **left})
 
 
-def _with(end: Finished, found: Confirmed, by_epoch: bool, screen: Screen, room: Room) -> Finished:
+def _with(end: Finished, found: Confirmed, units: Units, screen: Screen, room: Room) -> Finished:
     from flatout.report import whole_run as report
     from flatout.tune.compared import told
     from flatout.tune.confirm import MOST_PAIRS
+    from flatout.tune.putting_off import put_off
 
-    whole = told(found, by_epoch)
+    whole = records.replace(told(found, units.epochs), put_off=put_off(found, once_of(end), units.steps))
     if whole.code == "no-time" or (whole.code == "unclear" and whole.pairs < MOST_PAIRS):
         whole = records.replace(whole, budget=_enough(room))
     for sentence in report.sentences(whole, screen.words):

@@ -42,6 +42,8 @@ class Promise(Struct, kw_only=True):
     batches: int | None = None  # of one epoch
     put_on_step: int | None = None  # after which the settings come on
     plain_step_s: float | None = None  # of the steady plain loop
+    put_off_saves_s: float = 0.0  # in a step, what comes on later
+    put_off: dict[str, int] = field(default_factory=dict)  # settings that cost time once: the step after which they come on
     plain: dict[str, float] = field(default_factory=dict)  # seconds by part
     tuned: dict[str, float] = field(default_factory=dict)
 

@@ -53,6 +53,10 @@ def pair(value: Any) -> bool:
     return several(number)(value) and len(value) == 2
 
 
+def recurring(value: Any) -> bool:
+    return several(count)(value) and len(value) == 4
+
+
 def warm(value: Any) -> bool:
     if value is None:
         return True
@@ -77,7 +81,17 @@ def loader(value: Any) -> bool:
     return value.get("site") is None or text(value["site"])
 
 
-COUNTS = ("steps", "samples", "batches", "unsized_batches", "validation_batches", "foreign_batches", "backwards", "turns")
+COUNTS = (
+    "steps",
+    "samples",
+    "batches",
+    "beside",
+    "unsized_batches",
+    "validation_batches",
+    "foreign_batches",
+    "backwards",
+    "turns",
+)
 
 # Kind -> (fields without which the line says nothing, the others whose shape is counted on).
 SHAPES: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
@@ -91,6 +105,7 @@ SHAPES: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
             "copy_sampled": pair,
             "loaders": several(loader),
             "warm": warm,
+            "recurring": named(recurring),
         },
     ),
     "knobs": ({}, {"outcomes": named(outcome), "numerics": named(text)}),

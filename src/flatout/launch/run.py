@@ -54,7 +54,7 @@ class Wanted(Struct, kw_only=True):
         if "knobs" not in job:
             return job
         made_for = self.settings.made_for
-        more = {"profile_made_for": made_for, "plain": self.settings.plain}
+        more = {"profile_made_for": made_for, "plain": self.settings.plain, "put_off": self.settings.put_off}
         return {**job, "knobs_check": self.settings.check, **{name: value for name, value in more.items() if value}}
 
 

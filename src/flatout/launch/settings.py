@@ -79,6 +79,13 @@ class Settings(Struct, kw_only=True):
         return {"step_s": promise.plain_step_s, **({"turn_s": turn_s} if turn_s else {})}
 
     @property
+    def put_off(self) -> dict[str, int]:
+        """Steps after which settings of the profile come on that cost time once; what flags say comes on at once."""
+        promise = self.profile.promise if self.profile is not None and self.applied else None
+        steps = promise.put_off if promise is not None else {}
+        return {name: step for name, step in steps.items() if self.sources.get(name) == PROFILE}
+
+    @property
     def check(self) -> bool:
         """A profile promised to be faster, and is taken back where it is not; a flag is what the user wants."""
         return PROFILE in self.sources.values()

@@ -51,6 +51,7 @@ def delivery(
     # No setting is on before the first batch: a start that takes longer today would have been as long without any.
     start = {"start": parts.get("start", 0.0)}
     promised, plain = ({**scaled(side, promise.epochs, epochs), **start} for side in (promise.tuned, promise.plain))
+    promised = with_put_off(promise, promised, plain, done[0])
     wall, promised_s, plain_s = (math.fsum(side.values()) for side in (parts, promised, plain))
     if wall <= 0 or promised_s <= 0:
         return Delivery(code="not-judged", why="nothing-timed", missing=missing)
@@ -69,6 +70,16 @@ def delivery(
         parts=promised,
         missing=missing,
     )
+
+
+def with_put_off(promise: Promise, promised: dict[str, float], plain: Mapping[str, float], steps: int) -> dict[str, float]:
+    """Until a setting comes on that costs time once, steps are slower; a run that ends before does not pay for it."""
+    step = max(promise.put_off.values(), default=0)
+    if not step:
+        return promised
+    building = plain.get("building", 0.0) if steps <= step else promised.get("building", 0.0)
+    slower_s = min(steps, step) * promise.put_off_saves_s
+    return {**promised, "building": building, "steps": promised.get("steps", 0.0) + slower_s}
 
 
 def epochs_of(promise: Promise, steps: int, batches: int) -> float:

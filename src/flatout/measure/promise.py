@@ -87,6 +87,14 @@ class Building(Struct, frozen=True, kw_only=True):
     cold_s: float | Missing = NOT_MEASURED  # of a run that finds nothing kept, where it was seen to take longer
 
 
+class PutOff(Struct, frozen=True, kw_only=True):
+    """A setting that costs time once, in a run of unknown length."""
+
+    step: int  # after which it comes on
+    costs_s: float
+    saves_s: float  # in each step from then on
+
+
 class WholeRunPromise(Struct, frozen=True, kw_only=True):
     """What the user's whole run takes, plain and tuned, as confirmed before a profile is written.
 
@@ -116,6 +124,7 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop
     workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
     building: Building | None = None  # None where nothing is compiled
+    put_off: dict[str, PutOff] = field(default_factory=dict)  # by knob; only where the length is not known
     budget: str = ""  # no-time: the --budget that would confirm it; unclear: that has time for more runs, where they are few
     why: str = ""  # a run failed: failed (`detail`: its exit status), did-not-end, no-steps
     detail: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.measure.parts import PARTS
-from flatout.measure.promise import WholeRunPromise
+from flatout.measure.promise import PutOff, WholeRunPromise
 from flatout.report import numbers, run_workers
 from flatout.tune.confirm import COSTS_ONCE
 
@@ -27,6 +27,7 @@ def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     told += [words("whole-run.one-pair")] if whole.pairs == 1 else []
     told += _workers(whole, words)
     told += _building(whole, words)
+    told += [_put_off(name, off, words) for name, off in whole.put_off.items()]
     told += _left_out(whole, words)
     told += [words(f"whole-run.{whole.code}")] if whole.code in ("not-faster", "unclear") else []
     told += [words("whole-run.more-runs", budget=whole.budget)] if whole.code == "unclear" and whole.budget else []
@@ -87,6 +88,11 @@ def _left_out(whole: WholeRunPromise, words: Words) -> list[str]:
     said = [words("whole-run.left-out", knobs=_knobs(once, words))] if once else []
     said += [words("whole-run.left-out-slower", knobs=_knobs(slower, words))] if slower else []
     return said + ([words("whole-run.not-on", knobs=words("run.comma").join(whole.not_on))] if whole.not_on else [])
+
+
+def _put_off(name: str, off: PutOff, words: Words) -> str:
+    told = {"cost": numbers.seconds(off.costs_s), "saved": numbers.seconds(off.saves_s), "step": numbers.count(off.step)}
+    return words("whole-run.put-off", knob=name, **told)
 
 
 def _left(whole: WholeRunPromise, words: Words) -> str:

@@ -61,6 +61,8 @@ def _promise(end: Finished, ready: Mapping[str, Any]) -> Promise:
         batches=_batches(end, ready) if whole.unit == "epoch" else None,
         put_on_step=whole.put_on_step,
         plain_step_s=None if isinstance(whole.plain_step_s, Missing) else round(whole.plain_step_s, 7),
+        put_off={name: off.step for name, off in whole.put_off.items()},
+        put_off_saves_s=round(sum(off.saves_s for off in whole.put_off.values()), 7),
         plain={name: round(spent, 4) for name, spent in whole.parts["plain"].items()},
         tuned={name: round(spent, 4) for name, spent in whole.parts["tuned"].items()},
     )
