@@ -20,7 +20,8 @@ def line(path, *arguments):
     return [sys.executable, str(path), *arguments]
 
 
-def recorded(folder, name, command, steps, exit_code=0, notes=(), promise=None, wall_s=1.0, knobs=(), batches=0):
+def recorded(folder, name, command, steps, exit_code=0, notes=(), promise=None, wall_s=1.0, knobs=(), batches=0,
+             parts=None):  # fmt: skip
     """As `flatout run` leaves it; of a summary only these fields are looked at."""
     place = folder / ".flatout" / "runs" / name
     place.mkdir(parents=True)
@@ -29,7 +30,7 @@ def recorded(folder, name, command, steps, exit_code=0, notes=(), promise=None, 
         run_id=name, command=command, started=0.0, wall_s=wall_s, exit_code=exit_code, signal=None, steps=steps, samples=none,
         samples_per_s=none, step_s=none, warmup_steps=0, phases={}, processes=1, torch=TorchBuild(version="2.9"),
         machine=facts.machine(Interpreter(path=sys.executable)), notes=[Note(code=code) for code in notes], promise=promise,
-        knobs=list(knobs), batches=batches,
+        knobs=list(knobs), batches=batches, parts=parts or {},
     )  # fmt: skip
     records.write(place / "summary.json", summary)
 

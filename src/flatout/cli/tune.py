@@ -236,7 +236,7 @@ def _say_load(screen: Screen) -> None:
 
 def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
     from flatout.report import tune as report
-    from flatout.tune import budget, run_length
+    from flatout.tune import budget, run_length, too_short
     from flatout.tune.session import Session
 
     began = SystemClock().monotonic()
@@ -255,6 +255,11 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
         screen.say(report.run_length(length, screen.words))
         limits["steps_planned"] = length.steps
     costs = budget.Costs(looked_s=looked_s, start_s=trials.start_s, step_s=ready.get("step_s") or 0.0)
+    if limits["budget_s"] is None and not any(asked[name] for name in ("task", "batch_wanted", "resume", "dry_run")):
+        short_s = too_short.loop_s(line, length, costs, ready, Path.cwd())
+        if short_s is not None:
+            screen.say(screen.words("tune.ended-too-short-to-repay", loop=report.duration(short_s)))
+            return _conclude(too_short.nothing_to_do(looked_s), ready, place, line, asked, screen)
     granted = budget.budget(limits["budget_s"], costs, limits["steps_planned"], ready)
     asked_s, limits["budget_s"] = limits["budget_s"], granted.search_s
     plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)

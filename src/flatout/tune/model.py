@@ -237,6 +237,7 @@ class Ending(StrEnum):
     NONE_HOLDS = "no-batch-holds"  # of such a script, down to where it began
     BASELINE_FAILS = "baseline-fails"  # the plain script does not get through a segment
     TOO_SHORT = "too-short"  # it ends before anything can be timed
+    NOT_WORTH = "too-short-to-repay"  # its loop takes a few seconds: nothing was tried
 
 
 class Ceilings(Struct, frozen=True, kw_only=True):
