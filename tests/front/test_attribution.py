@@ -34,6 +34,20 @@ def test_what_is_left_over_is_shutdown_or_unexplained():
     assert sum(told.phases.values()) == pytest.approx(8.0)
 
 
+def test_what_the_parent_of_the_training_processes_does_later_is_no_shutdown():
+    """Hogwild: the children train, and the process that started them validates when they have ended."""
+    children = [journal(pid) for pid in (2, 3)]
+    parent = journal(1, steps=0, samples=0, batches=0, seconds={"startup": 7.0, "validation": 4.0, "checkpoint": 0.5})
+    told = attribute([parent, *children], 12.0)
+    assert told.phases["validation"] == pytest.approx(4.0)
+    assert told.phases["checkpoint"] == pytest.approx(0.5)
+    assert told.phases["shutdown"] == pytest.approx(0.5)
+    assert sum(told.phases.values()) == pytest.approx(12.0)
+    beside = attribute([parent, *children], 9.0)  # while they train: it is in their time
+    assert beside.phases["validation"] == pytest.approx(2.0)
+    assert sum(beside.phases.values()) == pytest.approx(9.0)
+
+
 def test_rate_leaves_warm_up_and_start_up_out():
     totals = [0] * len(PHASES)
     totals[PHASES.index("forward")] = int(0.5e9)

@@ -108,3 +108,37 @@ def test_every_second_has_a_name(loop, settings, flatout, script):
         assert parts["script"] >= 0.9
         assert parts["exit"] >= 0.4
         assert summary["phases"]["script"] >= 0.9 + 1.2
+
+
+HOGWILD = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(net):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for (x,) in DataLoader(TensorDataset(torch.ones(40, 8)), batch_size=4):
+        net(x).sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+
+if __name__ == "__main__":
+    net = nn.Linear(8, 3).share_memory()
+    processes = [torch.multiprocessing.get_context("spawn").Process(target=train, args=(net,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    with torch.no_grad():
+        for (x,) in DataLoader(TensorDataset(torch.ones(40, 8)), batch_size=4):
+            net(x); time.sleep(0.1)
+"""
+
+
+@pytest.mark.thorough
+def test_the_validation_of_a_parent_of_training_processes(flatout, script):
+    """Seen: Hogwild's was "shutdown"."""
+    summary = flatout("run", script(HOGWILD)).summary
+    assert summary["steps"] == 10
+    assert summary["phases"]["validation"] == pytest.approx(1.0, abs=0.4)
+    assert sum(summary["phases"].values()) == pytest.approx(summary["wall_s"])

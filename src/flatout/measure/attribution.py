@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from _flatout_agent.wire import FIRST_PHASES, PHASES, TRAINING_PHASES, WARM_STEPS
@@ -96,7 +97,7 @@ def attribute(journals: list[list[Line]], wall_s: float) -> Attribution:
         samples_per_s=sum(rates) if samples and rates else Missing("no-batches"),
         step_s=lead.step_s if lead.step_s is not None else Missing("no-steps"),
         warmup_steps=lead.warmup_steps,
-        phases=close_account(lead.phases, wall_s, lead.finished),
+        phases=close_account(lead.phases, wall_s, lead.finished, in_the_parent(stories)),
         processes=len(trained),
         torch=lead.torch,
         python=_python_of(journals),
@@ -183,9 +184,22 @@ def split_copies(phases: dict[str, float], sampled: list[int]) -> dict[str, floa
     return {**phases, "copy": copying, "device_wait": phases["device_wait"] + phases["copy"] - copying}
 
 
-def close_account(phases: dict[str, float], wall_s: float, finished: bool) -> dict[str, float]:
-    """Phases that add up to the wall time: what is left over came after the exit handlers, or is not explained."""
+def in_the_parent(stories: list[ProcessStory]) -> dict[str, float]:
+    """Of a script whose training runs in processes that it starts: what it does itself when they have ended."""
+    waited = [story for story in stories if not story.steps]
+    seconds = {name: max((story.phases[name] for story in waited), default=0.0) for name in ("validation", "checkpoint")}
+    return {name: spent for name, spent in seconds.items() if spent > 0}
+
+
+def close_account(
+    phases: dict[str, float], wall_s: float, finished: bool, later: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Phases that add up to the wall time: what is left over was `later`, in the parent of the process that trained, came after
+    the exit handlers, or is not explained."""
     left = wall_s - sum(phases.values())
+    for name, spent in (later or {}).items():
+        taken = min(max(0.0, left), spent)
+        phases, left = {**phases, name: phases[name] + taken}, left - taken
     if left >= 0:
         name = "shutdown" if finished else "unexplained"
         return {**phases, name: phases[name] + left}

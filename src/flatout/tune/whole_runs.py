@@ -8,7 +8,7 @@ from _flatout_agent.wire import PHASES
 from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Came
 from flatout.measure import promise, recurring
-from flatout.measure.attribution import ProcessStory, close_account, read_story
+from flatout.measure.attribution import ProcessStory, close_account, in_the_parent, read_story
 from flatout.measure.knob_use import Story, came
 from flatout.measure.parts import parts_of
 from flatout.measure.promise import Measured
@@ -58,8 +58,8 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
     told = _lead(run.journals)
     if told is None:
         return Missing("no-steps")
-    story, lines = told
-    parts = parts_of(close_account(story.phases, run.wall_s, story.finished), story.script_outside_s)
+    story, lines, later = told
+    parts = parts_of(close_account(story.phases, run.wall_s, story.finished, later), story.script_outside_s)
     loop = _settled(story, lines)
     step_s = loop.step_s if loop is not None else Missing("not-measured")
     if loop is not None:
@@ -153,10 +153,14 @@ def _parts(told: Line) -> dict[str, float]:
     return parts_of(named, told.get("script_outside", 0) * NANO)
 
 
-def _lead(journals: list[list[Line]]) -> tuple[ProcessStory, list[Line]] | None:
-    """The process that took most steps."""
-    told = [(story, lines) for lines in journals if (story := read_story(lines)) is not None and story.steps]
-    return max(told, key=lambda one: (one[0].steps, -one[0].rank), default=None)
+def _lead(journals: list[list[Line]]) -> tuple[ProcessStory, list[Line], dict[str, float]] | None:
+    """The process that took most steps, and what its parent did when it had ended."""
+    told = [(story, lines) for lines in journals if (story := read_story(lines)) is not None]
+    trained = [one for one in told if one[0].steps]
+    if not trained:
+        return None
+    story, lines = max(trained, key=lambda one: (one[0].steps, -one[0].rank))
+    return story, lines, in_the_parent([one for one, _ in told])
 
 
 def _put_on_step(lines: list[Line]) -> int | None:
