@@ -63,3 +63,28 @@ def test_dynamo_sees_the_same(what, flatout, plain, script):
 def words_of(stderr):
     """Without the time and process that torch's logger puts before each line."""
     return re.sub(r"^[VIWE]\d{4} [^\]]*\]", "", stderr, flags=re.MULTILINE)
+
+
+NO_LOADER = """
+import time, torch, torch.nn as nn
+def slow(graph, inputs):
+    time.sleep(0.4)
+    return graph.forward
+net = nn.Linear(8, 8); opt = torch.optim.SGD(net.parameters(), lr=0.1)
+compiled = torch.compile(net, backend=slow)
+for step in range(12):
+    if step == 6:
+        compiled = torch.compile(nn.Sequential(net, nn.ReLU()), backend=slow)
+    compiled(torch.ones(4, 8)).sum().backward(); opt.step(); opt.zero_grad()
+"""
+
+
+@pytest.mark.thorough
+def test_what_a_script_compiles_in_a_loop_without_a_loader_is_compiling(flatout, script):
+    """Seen: it was backward or start-up. Before the first step and in the midst of the loop."""
+    ours = flatout("run", "-q", script(NO_LOADER))
+    assert ours.returncode == 0, ours.stderr
+    phases = ours.summary["phases"]
+    assert ours.summary["steps"] == 12
+    assert phases["compile"] > 0.8
+    assert phases["forward"] + phases["backward"] < 0.4
