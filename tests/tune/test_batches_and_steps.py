@@ -12,6 +12,8 @@ from test_run_length import recorded
 from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
+from flatout.machine import host
+from flatout.machine.model import HostMemory
 from flatout.tune.budget import Costs, budget
 from flatout.tune.plan import make
 from flatout.tune.run_length import RunLength, batches_of_an_epoch, find_length
@@ -89,3 +91,33 @@ def test_an_earlier_run_of_an_older_version_has_steps_alone(tmp_path, script):
     command = [sys.executable, str(script(EPOCHS))]
     recorded(tmp_path, "20260101-000000-aaaa", command, 500)
     assert find_length(command, None, ACCUMULATES, tmp_path).epochs == 50.0
+
+
+MEMMAP = (
+    HEAD.replace("import torch\n", "import torch, numpy\n", 1)
+    + """
+data = numpy.memmap("data.bin", dtype="uint8", mode="r")
+for step in range(40):
+    part = data[step::4096]
+    net(torch.full((4, 8), float(part.sum() % 7))).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+)
+
+
+@pytest.mark.thorough
+def test_where_the_data_exceed_the_memory_each_run_begins_with_none_of_them(tmp_path, script, monkeypatch):
+    with (tmp_path / "data.bin").open("wb") as file:
+        file.write(os.urandom(1 << 20) * 80)
+        file.flush()
+        os.fsync(file.fileno())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(host, "memory", lambda: HostMemory(total_bytes=1 << 20))
+    command = [sys.executable, str(script(MEMMAP))]
+    with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
+        assert trials.look() is not None, trials.said
+        assert list(trials.data) == [str(tmp_path / "data.bin")]
+        made = [trials.run_whole({}, {}, {"cut_s": 60.0, "stop_s": 60.0}, 60.0) for _ in range(2)]
+    if not any(one.read_bytes for one in made):
+        pytest.skip("this file system keeps its files in memory")
+    assert all(one.read_bytes >= 70 << 20 for one in made), made

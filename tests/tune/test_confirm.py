@@ -21,9 +21,9 @@ FIVE_EPOCHS = RunLength(steps=500, epochs=5.0, source="own-argument")
 class Machine:
     """Runs a script of five epochs: `parts` says what each part of a whole run takes under given knobs."""
 
-    def __init__(self, parts, epochs=5.0, longest_s=float("inf"), noise=(), refused=(), takes_back=()):
+    def __init__(self, parts, epochs=5.0, longest_s=float("inf"), noise=(), refused=(), takes_back=(), reads=()):
         self.parts, self.epochs, self.longest_s = parts, epochs, longest_s
-        self.noise = list(noise)
+        self.noise, self.reads = list(noise), list(reads)
         self.refused, self.takes_back = dict(refused), list(takes_back)  # of each tuned run
         self.clock = 0.0
         self.ran = []
@@ -39,16 +39,17 @@ class Machine:
             self.clock += 5.0
             return told
         factor = self.noise.pop(0) if self.noise else 1.0
+        read = {"read_bytes": self.reads.pop(0) if self.reads else 0}
         parts = {name: value * factor for name, value in promise.without_more(told).items()}
         whole = sum(parts.values())
         if whole - parts["start"] <= until["cut_s"]:
             self.clock += whole
             back = self.takes_back.pop(0) if knobs and self.takes_back else []
-            more = {"refused": {name: code for name, code in self.refused.items() if name in knobs}, "taken_back": back}
+            more = {"refused": {name: code for name, code in self.refused.items() if name in knobs}, "taken_back": back, **read}
             return Measured(parts=parts, epochs=self.epochs, step_s=parts["steps"] / 500, put_on_step=4, **more)
         self.clock += until["cut_s"] + parts["start"]
         each = {name: parts[name] / self.epochs for name in promise.EACH}
-        return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4)
+        return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4, **read)
 
     def confirm(self, knobs, room_s=100.0, length=FIVE_EPOCHS, loop=None, plain_s=None, costs=COSTS, **more):
         return Confirmation(self.run, self.now, **more).confirm(knobs, room_s, costs, length, loop, plain_s)
@@ -372,3 +373,28 @@ def test_a_start_that_was_slow_by_chance_speaks_for_no_side():
     machine = Machine(lambda knobs: {"start": next(starts), "steps": 4.0 if knobs else 10.0})
     found = machine.confirm({"workers": "4"}, plain_s=14.0)
     assert found.ratio.value == pytest.approx(15.0 / 9.0)
+
+
+GIB = 1 << 30
+
+
+def test_a_plain_run_that_read_its_data_from_the_disk_is_left_out():
+    """The tuned one after it found them in memory: that is nobody's gain."""
+    machine = Machine(faster, noise=[3.0], reads=[2 * GIB, 0, 0, 0])
+    found = machine.confirm({"workers": "4"}, plain_s=14.0)
+    assert machine.ran[:3] == [{}, {"workers": "4"}, {}]
+    assert (found.code, found.cold_bytes) == ("confirmed", 2 * GIB)
+    assert found.ratio.value == pytest.approx(13.5 / 5.5)
+    assert found.pairs >= 1
+    assert compared.told(found, by_epoch=True).cold_bytes == 2 * GIB
+
+
+@pytest.mark.parametrize("reads", [[GIB, GIB, GIB, GIB], [1 << 20, 0, 0, 0]])
+def test_runs_that_read_as_much_are_compared(reads):
+    found = Machine(faster, reads=reads).confirm({"workers": "4"}, plain_s=14.0)
+    assert (found.code, found.cold_bytes, found.pairs) == ("confirmed", 0, 2)
+
+
+def test_without_time_for_another_plain_run_nothing_is_said():
+    found = Machine(faster, reads=[GIB, 0]).confirm({"workers": "4"}, room_s=9.0)
+    assert (found.code, found.knobs) == ("no-time", {"workers": "4"})

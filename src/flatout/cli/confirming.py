@@ -11,6 +11,7 @@ from flatout.base.records import Missing
 from flatout.cli.parity_gate import Screen
 
 if TYPE_CHECKING:
+    from flatout.launch.disk_reads import Data
     from flatout.measure.promise import Ratio
     from flatout.tune.budget import Budget, Costs
     from flatout.tune.compared import Confirmed
@@ -65,7 +66,7 @@ def confirmed(
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     units = Units(batches is not None, steps_of_an_epoch(trials.ready) or float(UNIT_STEPS))
-    return _with(end, unconfirmed(end, found), units, screen, room)
+    return _with(end, unconfirmed(end, found), units, trials.data, screen, room)
 
 
 def once_of(end: Finished) -> dict[str, Once]:
@@ -95,13 +96,15 @@ def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
     return records.replace(found, knobs=knobs, left_out={**found.left_out, **left})
 
 
-def _with(end: Finished, found: Confirmed, units: Units, screen: Screen, room: Room) -> Finished:
+def _with(end: Finished, found: Confirmed, units: Units, data: Data, screen: Screen, room: Room) -> Finished:
     from flatout.report import whole_run as report
     from flatout.tune.compared import told
     from flatout.tune.confirm import MOST_PAIRS
     from flatout.tune.putting_off import put_off
 
     whole = records.replace(told(found, units.epochs), put_off=put_off(found, once_of(end), units.steps))
+    if data.beyond_memory:
+        whole = records.replace(whole, data_bytes=sum(data.values()))
     if whole.code == "no-time" or (whole.code == "unclear" and whole.pairs < MOST_PAIRS):
         whole = records.replace(whole, budget=_enough(room))
     for sentence in report.sentences(whole, screen.words):

@@ -73,6 +73,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     # By part: what came within epochs every so many steps. In `parts` of a whole run, apart from those of one that was ended.
     recurring: dict[str, Recurring] = field(default_factory=dict)
     unit_steps: float = 0.0  # of an epoch
+    read_bytes: int = 0  # from the disk
 
     @property
     def total(self) -> float:
@@ -124,6 +125,8 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop
     workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
     building: Building | None = None  # None where nothing is compiled
+    cold_bytes: int = 0  # that the first plain run read from the disk, and the others found in memory: it is left out
+    data_bytes: int = 0  # of large files, where they are more than the memory: none was in memory when a run began
     put_off: dict[str, PutOff] = field(default_factory=dict)  # by knob; only where the length is not known
     budget: str = ""  # no-time: the --budget that would confirm it; unclear: that has time for more runs, where they are few
     why: str = ""  # a run failed: failed (`detail`: its exit status), did-not-end, no-steps

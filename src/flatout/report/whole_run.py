@@ -25,6 +25,8 @@ def sentences(whole: WholeRunPromise, words: Words) -> list[str]:
     told += [words("whole-run.no-turn")] if not whole.whole and not whole.turns and whole.unit == "epoch" else []
     told += [words("whole-run.no-ending")] if not whole.ending and whole.unit == "epoch" else []
     told += [words("whole-run.one-pair")] if whole.pairs == 1 else []
+    told += [words("whole-run.cold-first", size=numbers.gibibytes(whole.cold_bytes))] if whole.cold_bytes else []
+    told += [words("whole-run.beyond-memory", size=numbers.gibibytes(whole.data_bytes))] if whole.data_bytes else []
     told += _workers(whole, words)
     told += _building(whole, words)
     told += [_put_off(name, off, words) for name, off in whole.put_off.items()]

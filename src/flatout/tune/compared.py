@@ -8,10 +8,11 @@ from typing import Any
 from flatout.base.records import Missing, Struct, field, replace
 from flatout.measure import promise
 from flatout.measure.promise import Building, Measured, Ratio, RunModel, Seconds, WholeRunPromise
+from flatout.tune import run_length
 from flatout.tune.model import Values
 from flatout.tune.run_length import RunLength
 
-REFUTED = 0.05  # so far from what the script's argument seems to say, a whole run refutes it
+COLD_BYTES, COLD_TIMES = 64 << 20, 4  # so much read from the disk, and so many times what the next run read
 COLD_S = 1.0  # so much longer a build with an empty cache must be to be told of
 
 
@@ -21,6 +22,20 @@ class Arms(Struct, kw_only=True):
     kept: bool = False  # something is compiled in the tuned ones: from the second on, the compiler's cache is filled
     plain: list[Measured] = field(default_factory=list)
     tuned: list[Measured] = field(default_factory=list)
+    cold_bytes: int = 0  # read by a plain run that is left out for it
+
+    def leave_out_cold(self) -> None:
+        """Whoever is first reads from the disk what all later ones find in memory: that is no gain of the settings'."""
+        if len(self.plain) != 1 or len(self.tuned) != 1 or self.cold_bytes:
+            return
+        first, then = self.plain[0].read_bytes, self.tuned[0].read_bytes
+        if first > COLD_BYTES and first > COLD_TIMES * then:
+            self.cold_bytes = self.plain.pop().read_bytes
+
+    @property
+    def only_tuned_ended(self) -> bool:
+        """A tuned run came to its end, and no plain one did."""
+        return any(run.whole for run in self.tuned) and not any(run.whole for run in self.plain)
 
     @property
     def pairs(self) -> int:
@@ -57,6 +72,7 @@ class Confirmed(Struct, frozen=True, kw_only=True):
     plain_step_s: float | Missing = Missing("not-measured")
     workers: dict[str, Any] = field(default_factory=dict)  # at the ends of epochs, in the last tuned run
     building: Building | None = None  # None where nothing is compiled
+    cold_bytes: int = 0  # read by the first plain run, which is left out for it
     why: str = ""
     detail: str = ""
 
@@ -74,22 +90,12 @@ def building_of(arms: Arms, searched_s: float) -> Building | None:
 
 def epochs_of(arms: Arms, length: RunLength | None) -> float | None:
     """That the promise is for: as planned, else as the runs had that came to their end."""
-    planned, whole = planned_of(length), _whole(arms)
+    planned, whole = run_length.units_of(length), _whole(arms)
     return whole[0] if whole and (planned is None or refuted(arms, length)) else planned
 
 
-def planned_of(length: RunLength | None) -> float | None:
-    if length is None or (length.epochs is None and length.steps is None):
-        return None
-    return length.epochs if length.epochs is not None else (length.steps or 0) / promise.UNIT_STEPS
-
-
 def refuted(arms: Arms, length: RunLength | None) -> bool:
-    """A script's argument is read and not understood: one that trains for each fold goes through so many epochs each time."""
-    planned, whole = planned_of(length), _whole(arms)
-    if length is None or length.source != "own-argument" or not whole or planned is None:
-        return False
-    return abs(whole[0] - planned) > REFUTED * planned
+    return any(run_length.refuted_by(length, epochs) for epochs in _whole(arms)[:1])
 
 
 def _whole(arms: Arms) -> list[float]:
@@ -129,6 +135,7 @@ def judged(
         put_on_step=next((run.put_on_step for run in arms.tuned if run.put_on_step is not None), None),
         plain_step_s=_least([run.step_s for run in arms.plain]),
         workers=next((run.workers for run in reversed(arms.tuned)), {}),
+        cold_bytes=arms.cold_bytes,
     )
 
 
@@ -248,6 +255,7 @@ def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
         plain_step_s=found.plain_step_s,
         workers=dict(found.workers),
         building=found.building,
+        cold_bytes=found.cold_bytes,
     )
 
 

@@ -86,6 +86,8 @@ class Confirmation:
         failed = self._pairs(arms, knobs, ends, lambda: _ratio(arms, length, loop), lambda: _slower(arms, length, loop))
         if failed is not None:
             return _failed(failed[0], failed[1], knobs)
+        if not arms.pairs:
+            return Confirmed(code="no-time", knobs=knobs)  # to compare with a plain run that found as much in memory
         told = self._judged(arms, knobs, length, loop)
         if told.code != "confirmed":
             return self._with_less(arms, told, ends, length, suspects(told, self._gains))
@@ -97,18 +99,19 @@ class Confirmation:
     ) -> tuple[Missing, bool] | None:
         """Plain, tuned, tuned, plain … until it is decided, or the time is over; why it failed, if it did."""
         for place in range(2 * MOST_PAIRS):
-            tuned = place % 4 in (1, 2)
-            if arms.pairs >= 1 and self._now() + self._expected_s(arms, tuned) > ends:
+            tuned = bool(arms.plain) and place % 4 in (1, 2)
+            if (arms.pairs >= 1 or arms.cold_bytes) and self._now() + self._expected_s(arms, tuned) > ends:
                 break
             if place % 2 == 0 and arms.pairs and self._enough(arms, ends, ratio(), len(knobs) > 1, slower):
                 break
             found = self._one(knobs if tuned else {}, tuned, arms, ends)
-            if isinstance(found, Missing) and not arms.plain and self._cut_may_be_why(found):
+            if isinstance(found, Missing) and not arms.plain and not arms.cold_bytes and self._cut_may_be_why(found):
                 found = self._one({}, False, arms, ends)
             if isinstance(found, Missing):
                 return None if arms.pairs >= 1 and (not tuned or found.reason == TOO_FEW) else (found, tuned)
             (arms.tuned if tuned else arms.plain).append(found)
-            if tuned and found.whole and not any(run.whole for run in arms.plain):
+            arms.leave_out_cold()
+            if (tuned or arms.cold_bytes) and arms.plain and arms.only_tuned_ended:
                 self._plain_to_its_end(arms, ends)
         return None
 
@@ -204,7 +207,8 @@ class Confirmation:
                 continue
             built = any(name in before.knobs and name not in less for name in COSTS_ONCE)
             one_s = self._longest_s[True] - (min(run.parts.get("building", 0.0) for run in arms.tuned) if built else 0.0)
-            told = self._rest(Arms(plain=arms.plain, kept=compiled(less)), less, length, (ends, one_s, _value(best)))
+            others = Arms(plain=arms.plain, kept=compiled(less), cold_bytes=arms.cold_bytes)
+            told = self._rest(others, less, length, (ends, one_s, _value(best)))
             if isinstance(told, Missing):
                 says_nothing = before.code == "confirmed" or told.reason == TOO_FEW
                 return before if says_nothing else _failed(told, True, less, _left(before, less, {}))

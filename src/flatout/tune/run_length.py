@@ -14,9 +14,11 @@ from flatout.base.whole_number import whole_number
 from flatout.launch.folder import records_of
 from flatout.launch.own_argument import EPOCHS, LENGTH, Searched, find
 from flatout.measure.model import Summary
+from flatout.measure.promise import UNIT_STEPS
 
 MOST_RECORDS = 50  # the newest; a folder may hold thousands
 SUMMARY = "summary.json"
+REFUTED = 0.05  # so far from what the script's argument seems to say, a whole run refutes it
 
 
 class RunLength(Struct, frozen=True, kw_only=True):
@@ -62,6 +64,21 @@ def _of_a_run(run: Summary, ready: Mapping[str, Any], epoch_steps: float | None)
     """By its batches, where it tells of them: one that trains once for each fold goes through its data so often."""
     found, batches = by_steps(run.steps, epoch_steps, "earlier-run"), batches_of_an_epoch(ready)
     return replace(found, epochs=run.batches / batches) if run.batches and batches else found
+
+
+def units_of(length: RunLength | None) -> float | None:
+    """As the model of a run counts: epochs, else stretches of steps."""
+    if length is None or (length.epochs is None and length.steps is None):
+        return None
+    return length.epochs if length.epochs is not None else (length.steps or 0) / UNIT_STEPS
+
+
+def refuted_by(length: RunLength | None, seen: float) -> bool:
+    """A script's argument is read and not understood: one that trains for each fold goes through so many epochs each time."""
+    planned = units_of(length)
+    if length is None or length.source != "own-argument" or planned is None:
+        return False
+    return abs(seen - planned) > REFUTED * planned
 
 
 def kept_promises(line: Sequence[str], here: Path) -> list[float]:

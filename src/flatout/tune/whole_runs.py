@@ -30,6 +30,7 @@ class RunMade(Struct, frozen=True, kw_only=True):
     wall_s: float
     code: int | None  # exit status; None where it did not end in time
     journals: list[list[Line]]
+    read_bytes: int = 0  # from the disk
 
 
 class Scale(Struct, frozen=True, kw_only=True):
@@ -75,6 +76,7 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
         step_s=step_s,
         recurring=loop.recurring if loop is not None else {},
         unit_steps=scale.steps(story),
+        read_bytes=run.read_bytes,
         put_on_step=_put_on_step(lines),
         workers=_workers(lines),
         refused=_refused(lines),
