@@ -26,7 +26,7 @@ from _flatout_agent.phase_totals import (
     VALIDATION,
     PhaseTotals,
 )
-from _flatout_agent.recurring import Recurring
+from _flatout_agent.recurring import Recurring, Saves
 from _flatout_agent.rounds import Rounds
 from _flatout_agent.wire import WARM_STEPS
 
@@ -52,6 +52,7 @@ class StepClock(PhaseTotals):
         self.script_outside = 0  # of the script's own code: between epochs and after the last step
         self.evaluations = 0  # stretches of validation, with steps between them
         self.recurring = {"validation": Recurring(), "checkpoint": Recurring()}  # within epochs
+        self.saves = Saves()
         self.samples_before = 0  # of the steps before it was known what a step takes
         self.put_on = 0  # of flatout's own work: putting settings on
         self.warm: dict[str, object] | None = None

@@ -23,3 +23,21 @@ class Recurring:
 
     def told(self) -> list[int]:
         return [self.count, self.spent, self.first, self.last]
+
+
+class Saves:
+    """What `torch.save` wrote to files."""
+
+    __slots__ = ("largest", "path", "total")
+
+    def __init__(self) -> None:
+        self.total = self.largest = 0  # bytes
+        self.path = ""  # of the largest
+
+    def met(self, path: str, size: int) -> None:
+        self.total += size
+        if size >= self.largest:
+            self.largest, self.path = size, path
+
+    def told(self) -> dict[str, object]:
+        return {"bytes": self.total, "largest": self.largest, "path": self.path}

@@ -299,6 +299,7 @@ def totals_of(clock: StepClock) -> dict[str, Any]:
         "turns": clock.turns,
         "evaluations": clock.evaluations,
         "recurring": {name: work.told() for name, work in clock.recurring.items() if work.count},
+        "saves": clock.saves.told() if clock.saves.total else None,
         "script_outside": clock.script_outside,
         "put_on": clock.put_on,
         "copy_sampled": [clock.copy_device_ns, clock.copy_host_ns],

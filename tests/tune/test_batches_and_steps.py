@@ -116,7 +116,7 @@ def test_where_the_data_exceed_the_memory_each_run_begins_with_none_of_them(tmp_
     command = [sys.executable, str(script(MEMMAP))]
     with Trials(command, {**os.environ, **QUIET}, Unprotected(), SystemClock(), tmp_path / "log") as trials:
         assert trials.look() is not None, trials.said
-        assert list(trials.data) == [str(tmp_path / "data.bin")]
+        assert list(trials.fair.data) == [str(tmp_path / "data.bin")]
         made = [trials.run_whole({}, {}, {"cut_s": 60.0, "stop_s": 60.0}, 60.0) for _ in range(2)]
     if not any(one.read_bytes for one in made):
         pytest.skip("this file system keeps its files in memory")

@@ -15,7 +15,7 @@ from flatout.base.records import Missing, replace
 from flatout.launch import journals
 from flatout.launch.trial import TrialChild
 from flatout.measure.promise import with_recurring
-from flatout.tune.whole_runs import RunMade, Scale, measured
+from flatout.tune.whole_runs import RunMade, Scale, measured, saves
 
 TRAIN = """
 import sys, time
@@ -123,6 +123,9 @@ def test_a_run_that_fits_comes_to_its_end_and_its_parts_are_its_wall_time(ran):
     made, lines, said = ran(3, 40, 0, until={"cut_s": 90.0, "stop_s": 120.0})
     assert said.splitlines()[-1] == "the end"
     assert not early(lines)
+    saved = saves(lines)
+    assert saved["path"].endswith("saved.pt")
+    assert saved["bytes"] == 3 * saved["largest"] > 0
     found = measured(made, Scale(batches=10.0))
     assert (found.whole, found.epochs) == (True, 3.0)
     assert math.isclose(found.total, made.wall_s, rel_tol=0.02)

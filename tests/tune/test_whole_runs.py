@@ -79,3 +79,14 @@ def test_what_nobody_met_is_not_counted():
     script = Script(0.010, 2.0, 10_000)
     found = judged(Arms(plain=[script.cut(3.0)], tuned=[script.cut(3.0)]), {}, None, None)
     assert found.plain.each["validation"].value == 0
+
+
+@pytest.mark.parametrize(("slower", "share"), [(0.0, 1.0), (2e-9, 0.75), (-2e-9, 1.25), (1.0, 0.1)])
+def test_what_saving_takes_longer_in_a_trial_is_taken_off(slower, share):
+    """Two checkpoints of 500 MB in 8 s."""
+    phases = [int(8e9) if name == "checkpoint" else int(1e9) if name == "forward" else 0 for name in PHASES]
+    written = {"bytes": 10**9, "largest": 5 * 10**8, "path": "/home/a/last.pt"}
+    window = {"kind": "window", "steps": 100, "phases": phases, "saves": written, "turns": 0}
+    lines = [{"kind": "process", "pid": 1}, window, {"kind": "end"}]
+    made = RunMade(wall_s=9.0, code=0, journals=[lines], slower_a_byte=slower)
+    assert measured(made, Scale(batches=None)).parts["checkpoint"] == pytest.approx(8.0 * share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
@@ -30,6 +31,7 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
             try:
                 if began:
                     tape.note((tape.clock.saved, began, perf_counter_ns()))
+                    note_file(tape, args[1] if len(args) > 1 else kwargs.get("f"))
             except Exception as error:
                 fault("saving", error)
 
@@ -37,3 +39,10 @@ def watch(torch: Any, tape: Tape, patches: Patches) -> None:
     patches.put(torch, "save", save)
     # Both names, or pickling a reference to the function would find another object under its own name.
     patches.put(torch.serialization, "save", save)
+
+
+def note_file(tape: Tape, file: Any) -> None:
+    """How large it became, where it has a name; what raised may have left none."""
+    path = file if isinstance(file, (str, os.PathLike)) else getattr(file, "name", None)
+    if isinstance(path, (str, os.PathLike)) and os.path.isfile(path):
+        tape.clock.saves.met(os.path.abspath(os.fspath(path)), os.path.getsize(path))

@@ -66,7 +66,7 @@ def confirmed(
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     units = Units(batches is not None, steps_of_an_epoch(trials.ready) or float(UNIT_STEPS))
-    return _with(end, unconfirmed(end, found), units, trials.data, screen, room)
+    return _with(end, unconfirmed(end, found), units, trials.fair.data, screen, room)
 
 
 def once_of(end: Finished) -> dict[str, Once]:

@@ -57,6 +57,12 @@ def recurring(value: Any) -> bool:
     return several(count)(value) and len(value) == 4
 
 
+def saves(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, dict) and count(value.get("bytes")) and count(value.get("largest")) and text(value.get("path"))
+
+
 def warm(value: Any) -> bool:
     if value is None:
         return True
@@ -106,6 +112,7 @@ SHAPES: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
             "loaders": several(loader),
             "warm": warm,
             "recurring": named(recurring),
+            "saves": saves,
         },
     ),
     "knobs": ({}, {"outcomes": named(outcome), "numerics": named(text)}),

@@ -14,7 +14,6 @@ from flatout.base.errors import FlatoutError
 from flatout.base.records import dump, replace
 from flatout.knobs import catalogue
 from flatout.knobs.model import Switch
-from flatout.launch import disk_reads
 from flatout.launch.compiled import caches
 from flatout.launch.keeper import Keeper
 from flatout.launch.protection import Kind, Protection
@@ -26,6 +25,7 @@ from flatout.tune.answers import result_of
 from flatout.tune.batch_line import BatchLine, Road
 from flatout.tune.cards import CardMeter
 from flatout.tune.curves import Curves, training_of
+from flatout.tune.fair_runs import FairRuns
 from flatout.tune.first_look import NothingToTry, reason
 from flatout.tune.lasting import Lasting
 from flatout.tune.model import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
@@ -84,7 +84,7 @@ class Trials:
         self.ready: dict[str, Any] = {}  # what the last child said of the script's parts
         self.limit: tuple[str, dict[str, str | int]] | None = None  # of what holds the trials, which a child that died met
         self._new_files: list[Path] | None = None
-        self.data = disk_reads.Data()  # large files that the script has open
+        self.fair = FairRuns(protection, self._environ)
         self.said = ""  # the end of what a child printed that died
         self.nothing = NothingToTry("no-steps")  # why, where the first look gave nothing
 
@@ -138,7 +138,8 @@ class Trials:
             self._died(child)
             self.ready = {}
         self.start_s = self._clock.monotonic() - began
-        self.data = disk_reads.data_of(child.process.pid) if self.ready else self.data
+        if self.ready:
+            self.fair.looked(child.process.pid)
         return self.ready or None
 
     def carry_out(self, segment: Segment) -> SegmentResult:
@@ -283,9 +284,8 @@ class Trials:
     def run_whole(self, knobs: Values, plain: dict[str, float], until: dict[str, float], longest_s: float) -> RunMade:
         """The script in a fresh child as `flatout run` starts it, with these knobs; to its end, or to `until`."""
         self.stop()
-        if self.data.beyond_memory:
-            disk_reads.forget(self.data)
-        read, began = disk_reads.read_by_children(), self._clock.monotonic()
+        self.fair.begin()
+        began = self._clock.monotonic()
         child = self._begin(self._command_for(knobs), knobs=without_batch(knobs), plain=plain, until=until)
         late = self._wait(child, lambda: None, longest_s) == "hang"
         wall_s = self._clock.monotonic() - began
@@ -293,9 +293,7 @@ class Trials:
         lines = child.journals()
         self.said = child.said()
         self.stop()
-        now = disk_reads.read_by_children()
-        read_bytes = now - read if isinstance(now, int) and isinstance(read, int) else 0
-        return RunMade(wall_s=wall_s, code=code, journals=lines, read_bytes=read_bytes)
+        return RunMade(wall_s=wall_s, code=code, journals=lines, **self.fair.ended(lines))
 
     def _command_for(self, values: Values) -> list[str]:
         """The batch belongs to the script: it is asked for by the script's own argument, or by its configuration."""

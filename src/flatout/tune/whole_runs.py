@@ -21,6 +21,8 @@ LEAST_LOOP_S = 10.0  # or so long: slow steps are few
 NANO = 1e-9
 AT_THE_END = ("validation", "checkpoint", "script")  # what comes there beside the turn itself
 LITTLE = 0.2  # of what comes at a turn: one validation is longer than the next
+SAVING = "checkpoint"
+LEAST_SHARE = 0.1  # of what saving took: at least so much is the script's own
 NEVER = (0, 0, 0, 0)  # of what recurs: count, nanoseconds, first and last step
 
 
@@ -31,6 +33,7 @@ class RunMade(Struct, frozen=True, kw_only=True):
     code: int | None  # exit status; None where it did not end in time
     journals: list[list[Line]]
     read_bytes: int = 0  # from the disk
+    slower_a_byte: float = 0.0  # seconds: what writing a checkpoint takes longer in a trial than in the user's run
 
 
 class Scale(Struct, frozen=True, kw_only=True):
@@ -71,7 +74,7 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
         return Missing("too-few-steps")
     else:
         found = _put_together(parts, loop, scale.steps(story), scale)
-    return replace(
+    found = replace(
         found,
         step_s=step_s,
         recurring=loop.recurring if loop is not None else {},
@@ -82,6 +85,26 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
         refused=_refused(lines),
         taken_back=sorted(Story(lines).taken_back),
     )
+    return _with_saving(found, _share_outside(lines, story.phases[SAVING], run.slower_a_byte))
+
+
+def saves(lines: list[Line]) -> Line:
+    """The files that `torch.save` wrote: their bytes, those of the largest, and its path."""
+    last = next((line for line in reversed(lines) if line.get("kind") == "window"), {})
+    return last.get("saves") or {"bytes": 0, "largest": 0, "path": ""}
+
+
+def _share_outside(lines: list[Line], spent_s: float, slower_a_byte: float) -> float:
+    """What saving would have taken outside, of what it took."""
+    return max(LEAST_SHARE, 1 - slower_a_byte * saves(lines)["bytes"] / spent_s) if spent_s > 0 else 1.0
+
+
+def _with_saving(found: Measured, share: float) -> Measured:
+    """With this share of what saving took, wherever it is told of."""
+    shares = {SAVING: share}
+    parts, tail = ({name: shares.get(name, 1.0) * s for name, s in spent.items()} for spent in (found.parts, found.tail))
+    seen = {name: replace(one, each_s=share * one.each_s) if name == SAVING else one for name, one in found.recurring.items()}
+    return replace(found, parts=parts, tail=tail, recurring=seen)
 
 
 class Loop(Struct, frozen=True, kw_only=True):
