@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
+ImageFile = pytest.importorskip("PIL.ImageFile")
 
 from stage import Training, seed, staged
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
@@ -258,6 +259,22 @@ def writes_shared(training, epoch):
     training.loader.dataset.table[0] = epoch
 
 
+def by_truncated(self, index):
+    return float(ImageFile.LOAD_TRUNCATED_IMAGES)
+
+
+def by_denormals(self, index):
+    return float((torch.full((1,), 1e-40) * 1.0).item() != 0.0)
+
+
+def truncated_are_loaded(training, epoch):
+    ImageFile.LOAD_TRUNCATED_IMAGES = epoch % 2 == 1
+
+
+def denormals_are_flushed(training, epoch):
+    torch.set_flush_denormal(epoch % 2 == 1)
+
+
 def environment(training, epoch):
     os.environ["PLANTED"] = str(epoch)
 
@@ -361,6 +378,8 @@ PLANTED = {
     ),
     "environment": (lambda: dataset_with(by_environment), environment, {}, FRESH),
     "default dtype": (lambda: dataset_with(by_default_dtype), default_dtype, {}, FRESH),
+    "flag of a trusted package": (lambda: dataset_with(by_truncated), truncated_are_loaded, {}, FRESH),
+    "denormals": (lambda: dataset_with(by_denormals), denormals_are_flushed, {}, FRESH),
     "folder": (lambda: dataset_with(by_folder), other_folder, {}, FRESH),
     "init that counts": (
         lambda: dataset_with(lambda self, index: vars(self).get("own", 0)),
@@ -384,6 +403,8 @@ def forget():
     default_counts.__defaults__[0].clear()
     os.environ.pop("PLANTED", None)
     torch.set_default_dtype(torch.float32)
+    torch.set_flush_denormal(False)
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
 
 
 def training_with(make, settings, workers):
