@@ -231,6 +231,18 @@ def test_a_run_to_its_end_refutes_what_its_argument_seems_to_say():
     assert Machine(faster, epochs=20.0).confirm({"workers": "4"}, plain_s=14.0, length=asked).epochs == 5.0
 
 
+def test_a_tuned_run_to_its_end_refutes_it_too():
+    """The plain one was ended early."""
+    parts = promise.without_more({"start": 1.0, "steps": 4.0})
+    arms = compared.Arms(
+        plain=[Measured(parts=parts, epochs=1.0, whole=False)],
+        tuned=[Measured(parts=promise.without_more({"start": 1.0, "steps": 40.0}), epochs=20.0)],
+    )
+    found = compared.judged(arms, {}, FIVE_EPOCHS, None)
+    assert (found.epochs, found.length.source) == (20.0, "seen")
+    assert found.ratio.value == pytest.approx(81 / 41)
+
+
 def test_an_unknown_length_that_does_not_fit_is_promised_by_epoch():
     found = Machine(lambda knobs: {"start": 2.0, "steps": 100.0 if knobs else 400.0}).confirm({"workers": "4"}, length=None)
     told = compared.told(found, by_epoch=True)

@@ -4,10 +4,12 @@ import pytest
 from test_confirm import FIVE_EPOCHS, Machine
 
 from _flatout_agent.wire import PHASES
+from flatout.base.records import replace
 from flatout.measure import promise
 from flatout.measure.promise import Measured
+from flatout.measure.recurring import Recurring
 from flatout.tune import compared
-from flatout.tune.whole_runs import _tail
+from flatout.tune.whole_runs import RunMade, Scale, _tail, measured
 
 
 class WithATest(Machine):
@@ -74,3 +76,54 @@ def test_it_is_what_exceeds_the_usual_end_of_an_epoch():
     assert _tail([*lines[:-1], line("window", 400, 3, forward=16.0, validation=8.1, checkpoint=2.1)]) == {}
     assert _tail(lines[1:]) == {}
     assert _tail([lines[0], line("window", 90, 0, forward=4.0), line("window", 100, 0, forward=5.0, validation=2.0)]) == {}
+
+
+def test_what_comes_every_so_many_steps_is_no_final_test():
+    """Each epoch of 100 steps has evaluations of 2 s after every 40; the last epoch has one more of them by chance."""
+    lines = [
+        {**line("settled", 24, 0, forward=1.0), "recurring": {}},
+        {**line("window", 102, 1, forward=6.0, validation=5.0), "recurring": {"validation": [2, 4_000_000_000, 40, 80]}},
+        {**line("window", 202, 2, forward=12.0, validation=12.0), "recurring": {"validation": [5, 10_000_000_000, 40, 200]}},
+        {**line("window", 300, 2, forward=18.0, validation=26.0), "recurring": {"validation": [7, 14_000_000_000, 40, 280]}},
+    ]
+    assert _tail(lines) == pytest.approx({"validation": 9.0, "checkpoint": 0.0, "script": 0.0})
+
+
+def test_a_final_test_and_what_recurs_count_once_each_on_both_sides():
+    """The plain run came to its end, the tuned one was ended early: five epochs of 100 steps, one evaluation of 1 s in 50."""
+    each = {"start": 2.0, "validation": 10.0 + 30.0}
+    recurring = {"validation": Recurring(count=2, each_s=1.0, first=50, last=100, steps=140)}
+    whole = Measured(parts=promise.without_more({**each, "steps": 40.0}), epochs=5.0, tail={"validation": 30.0}, unit_steps=100)
+    parts = promise.without_more({"start": 2.0, "steps": 4.0})
+    cut = Measured(parts=parts, epochs=1.0, whole=False, recurring=recurring, unit_steps=100)
+    found = compared.judged(compared.Arms(plain=[whole], tuned=[cut]), {}, FIVE_EPOCHS, None)
+    assert found.ratio.value == pytest.approx((2 + 40 + 10 + 30) / (2 + 20 + 10 + 30))
+
+
+def test_what_the_parent_of_training_processes_does_at_the_end_comes_once():
+    """Hogwild's, say; two thirds of what saving took are the protection's, in the tail as elsewhere."""
+    steps = [line("settled", 24, 0, forward=1.0), line("window", 100, 0, forward=8.0)]
+    saves = {"saves": {"bytes": 10, "largest": 10, "path": "last.pt"}}
+    last = {**line("window", 200, 1, forward=16.0, checkpoint=3.0), **saves}
+    trained = [{"kind": "process", "pid": 2}, *[{"batches": one["steps"], **one} for one in (*steps, last)], {"kind": "end"}]
+    parent = [{"kind": "process", "pid": 1}, {"batches": 0, **line("window", 0, 0, validation=5.0)}, {"kind": "end"}]
+    made = RunMade(wall_s=25.0, code=0, journals=[trained, parent], slower_a_byte=0.2)
+    found = measured(made, Scale(batches=100.0))
+    assert (found.parts["validation"], found.tail["validation"]) == (5.0, 5.0)
+    assert found.parts["checkpoint"] == pytest.approx(1.0)
+    assert found.parts["exit"] == pytest.approx(1.0)
+
+
+class ColdFirst(WithATest):
+    """Its first run reads its data from the disk."""
+
+    def run(self, knobs, plain, until, longest_s):
+        return replace(super().run(knobs, plain, until, longest_s), read_bytes=0 if len(self.ran) > 1 else 1 << 30)
+
+
+def test_the_plain_run_is_made_whole_also_where_the_first_was_left_out():
+    machine = ColdFirst(40.0, 20.0)
+    found = machine.confirm({"workers": "4"}, room_s=250.0)
+    assert machine.ran[:4] == [{}, {"workers": "4"}, {}, {}]
+    assert (found.code, found.whole, found.cold_bytes) == ("confirmed", True, 1 << 30)
+    assert found.ratio.value == pytest.approx(77 / 57)

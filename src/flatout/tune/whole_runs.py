@@ -63,13 +63,15 @@ def measured(run: RunMade, scale: Scale) -> Measured | Missing:
     if told is None:
         return Missing("no-steps")
     story, lines, later = told
-    parts = parts_of(close_account(story.phases, run.wall_s, story.finished, later), story.script_outside_s)
+    closed = close_account(story.phases, run.wall_s, story.finished, later)
+    parts = parts_of(closed, story.script_outside_s)
+    in_parent = {name: max(0.0, closed[name] - story.phases[name]) for name in later}
     loop = _settled(story, lines)
     step_s = loop.step_s if loop is not None else Missing("not-measured")
     if loop is not None:
         parts = {**parts, "building": parts["building"] + loop.before_s, "steps": parts["steps"] - loop.before_s}
     if not any(line.get("kind") == "ended-early" for line in lines):
-        found = Measured(parts=parts, epochs=scale.units(story), tail=_tail(lines) if scale.batches is not None else {})
+        found = Measured(parts=parts, epochs=scale.units(story), tail=_ending(lines, scale, in_parent))
     elif loop is None:
         return Missing("too-few-steps")
     else:
@@ -195,6 +197,12 @@ def _put_on_step(lines: list[Line]) -> int | None:
 def _workers(lines: list[Line]) -> dict[str, Any]:
     proof = Story(lines).proofs.get("workers") or {}
     return dict(proof.get("details") or {}) if proof.get("status") == "applied" else {}
+
+
+def _ending(lines: list[Line], scale: Scale, in_parent: dict[str, float]) -> dict[str, float]:
+    """What came once, after the last epoch: in the process that trained, and in its parent when that had ended."""
+    tail = _tail(lines) if scale.batches is not None else {}
+    return {**tail, **{name: tail.get(name, 0.0) + spent for name, spent in in_parent.items()}}
 
 
 def _tail(lines: list[Line]) -> dict[str, float]:
