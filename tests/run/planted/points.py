@@ -14,7 +14,7 @@ clock:StepClock.fetched clock:StepClock.loader_started clock:StepClock.let_go cl
 clock:StepClock.backward_began clock:StepClock.backward_ended
 clock:StepClock.step_began clock:StepClock.step_ended clock:StepClock.stepped
 clock:StepClock.glanced_row clock:StepClock.knows_inputs
-clock:StepClock.evaluation_began clock:StepClock.evaluation_ended clock:StepClock._evaluated
+clock:StepClock.evaluation_began clock:StepClock.evaluation_ended clock:StepClock._evaluated clock:StepClock._at_turn clock:StepClock.saved
 clock:StepClock.copied clock:StepClock.waited
 clock:StepClock.main_ended clock:StepClock.finish clock:StepClock._leave
 clock:StepClock._back_to_hand clock:StepClock._train_on_batch clock:StepClock._take clock:StepClock._settle
@@ -110,7 +110,7 @@ observe.resting:Resting.__init__ observe.resting:Resting.after_reading observe.r
 observe.resting:Resting._in_the_loop observe.resting:Resting._most observe.resting:Resting._told_of
 observe.resting:Resting.look_for_device
 
-observe.saving:watch observe.saving:watch.save@guarded
+observe.saving:watch observe.saving:watch.save@guarded observe.saving:note_file
 
 observe.steps:watch observe.steps:compiling_test
 observe.steps:Steps.__init__ observe.steps:Steps.only observe.steps:Steps.number_of observe.steps:Steps.glance
@@ -136,6 +136,9 @@ phase_totals:PhaseTotals.__init__ phase_totals:PhaseTotals.start_over
 phase_totals:PhaseTotals.compiled phase_totals:PhaseTotals.worked phase_totals:PhaseTotals.saved
 phase_totals:PhaseTotals._give phase_totals:PhaseTotals._of_a_batch phase_totals:PhaseTotals._forget_inside
 phase_totals:PhaseTotals._share_out
+
+recurring:Recurring.__init__ recurring:Recurring.met recurring:Recurring.told
+recurring:Saves.__init__ recurring:Saves.met recurring:Saves.told
 
 rounds:Rounds.__init__ rounds:Rounds.count rounds:Rounds._take_turn
 
