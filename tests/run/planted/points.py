@@ -14,7 +14,8 @@ clock:StepClock.fetched clock:StepClock.loader_started clock:StepClock.let_go cl
 clock:StepClock.backward_began clock:StepClock.backward_ended
 clock:StepClock.step_began clock:StepClock.step_ended clock:StepClock.stepped
 clock:StepClock.glanced_row clock:StepClock.knows_inputs
-clock:StepClock.evaluation_began clock:StepClock.evaluation_ended clock:StepClock._evaluated clock:StepClock._at_turn clock:StepClock.saved
+clock:StepClock.evaluation_began clock:StepClock.evaluation_ended clock:StepClock._evaluated
+clock:StepClock._at_turn clock:StepClock.saved
 clock:StepClock.copied clock:StepClock.waited
 clock:StepClock.main_ended clock:StepClock.finish clock:StepClock._leave
 clock:StepClock._back_to_hand clock:StepClock._train_on_batch clock:StepClock._take clock:StepClock._settle
