@@ -79,7 +79,7 @@ def test_unknown_knob_suggests_the_nearest(flatout):
     ("typed", "said"),
     [
         (["run", "--mixed-precison", "bf16", "x.py"], "There is no option --mixed-precison; did you mean --mixed-precision?"),
-        (["tune", "--budgt=5", "x.py"], "There is no option --budgt=5; did you mean --budget?"),
+        (["tune", "--budgt=5", "x.py"], "There is no option --budgt; did you mean --budget?"),
         (["tune", "--skip", "precison", "x.py"], "--skip: there is no knob precison; did you mean precision?"),
         (
             ["run", "--zzz", "x.py"],

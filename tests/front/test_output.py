@@ -1,5 +1,7 @@
 """Output that cannot be written, and the language that is asked for after the command."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -8,10 +10,27 @@ from pathlib import Path
 
 import pytest
 
+from flatout.base import records
+from flatout.base.words import Words
+from flatout.cli.commandline import NotWrittenError, write_record
 from flatout.cli.main import NOT_WRITTEN
+from flatout.cli.tune_stopped import unharmed
+from flatout.doctor.paste.reader import read
+from flatout.machine.model import Driver
 
 FULL = Path("/dev/full")
 COMMANDS = (["explain", "workers"], ["facts"], ["--help"])
+TRAINS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(1000000):
+    for (x,) in DataLoader(TensorDataset(torch.randn(64, 4)), batch_size=8):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
 ENVIRONMENT = {**os.environ, "FLATOUT_LANG": "en"}
 
 
@@ -21,7 +40,7 @@ def started(arguments, **streams):
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", [*COMMANDS, ["doctor"]], ids=" ".join)
 def test_a_full_disk_is_one_sentence(arguments):
     with FULL.open("wb") as full:
         process = started(arguments, stdout=full, stderr=subprocess.PIPE)
@@ -55,10 +74,44 @@ def test_streams_that_were_closed_before_we_began():
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
-def test_a_run_ends_as_its_script_though_nothing_of_ours_can_be_written(script, tmp_path):
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["table", "json"])
+def test_a_run_ends_as_its_script_though_nothing_of_ours_can_be_written(flags, script, tmp_path):
+    line = ["run", *flags, str(script("import sys; sys.exit(3)"))]
     with FULL.open("wb") as full:
-        process = started(["run", str(script("import sys; sys.exit(3)"))], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=full)
-    assert process.wait(60) == 3
+        assert started(line, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=full).wait(60) == 3
+        assert started(line, cwd=tmp_path, stdout=full, stderr=subprocess.DEVNULL).wait(60) == 3
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+def test_a_search_whose_record_cannot_be_printed_is_not_told_of_a_full_disk(tmp_path, monkeypatch):
+    """The disk of its records has room, and the record lies there."""
+    said = []
+
+    def search():
+        write_record("{}")
+        return 0
+
+    with FULL.open("wb", buffering=0) as full:
+        stdout = io.TextIOWrapper(full, write_through=True)
+        monkeypatch.setattr(sys, "stdout", stdout)
+        with pytest.raises(NotWrittenError):
+            unharmed(search, tmp_path, "flatout tune", Words("en"), said.append)
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            stdout.detach()
+    assert said == []
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+def test_what_a_search_would_try_cannot_be_printed(script, tmp_path):
+    pytest.importorskip("torch")
+    line = ["tune", "--dry-run", "--json", str(script(TRAINS))]
+    with FULL.open("wb") as full:
+        process = started(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE)
+        said = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == NOT_WRITTEN
+    assert said.endswith("flatout: The output cannot be written: No space left on device.\n")
 
 
 def test_language_after_the_command(flatout, script):
@@ -88,3 +141,37 @@ def test_names_that_are_not_utf8(flatout, tmp_path):
     assert "tr\\xe9.py" in told.stdout.decode()
     assert told.stderr == ""
     assert flatout("run", os.path.join(folder, "nope")).stderr == f"flatout: There is no script {tmp_path}/caf\\xe9/nope.\n"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="file systems elsewhere refuse such names")
+def test_a_search_in_a_folder_whose_name_is_not_utf8(flatout, tmp_path):
+    pytest.importorskip("torch")
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    os.mkdir(folder)
+    name = os.fsdecode(b"tr\xe9.py")
+    Path(folder, name).write_text(TRAINS, encoding="utf-8")
+    ended = flatout("tune", "--no-parity", "--budget", "5s", "--json", name, cwd=folder)
+    assert ended.returncode == 0
+    assert "Traceback" not in ended.stderr
+    assert "caf\\xe9/.flatout/runs/" in ended.stderr
+    json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize("kind", ["facts", "paste"])
+def test_what_a_terminal_would_obey_does_not_reach_it(kind, flatout, tmp_path):
+    """From a file that somebody sent: colours, titles, and worse."""
+    evil = "Tesla\x1b]0;title\x07\x1b[2J\x9b31m K80"
+    text = f"PyTorch version: 2.4.1+cu121\nGPU models and configuration: GPU 0: NVIDIA {evil}\nNvidia driver version: 470.57\n"
+    path = tmp_path / "given.txt"
+    path.write_text(text, encoding="utf-8")
+    if kind == "facts":
+        found = read(text.replace(evil, "Tesla K80"))
+        assert isinstance(found.driver, Driver)
+        found.driver.gpus[0].name = evil
+        path.write_bytes(records.encode(found))
+    ended = flatout("doctor", "--verbose", "--from", "given.txt")
+    shown = ended.stdout.decode() + ended.stderr
+    assert "Tesla" in shown
+    assert "Traceback" not in shown
+    assert not set(shown) & {chr(code) for code in (*range(9), *range(11, 32), *range(127, 160))}

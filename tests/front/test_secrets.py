@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+import time
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -107,6 +108,7 @@ def test_hidden(words, hidden):
         ],
         ['{"tokenizer": "gpt2", "max_tokens": 4096, "pad_token": "<pad>", "monitor_key": "acc"}', "optimizer=adamw,sgd"],
         ["--when", "2024-01-02T03:04:05", "hf://datasets/me/x@main/f", "https://host:8080/path@1", "https://host/a@b:c"],
+        ["--user", "1000:1000", "--dict-key", "layer1.weight2", "--resume", "wandb://me/proj/run:v3"],
         ["--user", "me", "--author", "me:you", "--auth", "basic", "--pass", "2", "--passes", "many", "--compass-key", "north"],
         ["--token", "0", "resnet50", "cifar10.yaml", "--secret-santa", "x"],
         ["--url", "https://host:8080/path?page=2", "--device", "GPU-8f6d1a2b-1111-2222-3333-444455556666"],
@@ -177,6 +179,17 @@ def test_what_is_printed_loses_its_secrets_across_pieces(monkeypatch):
 def test_a_text_that_was_cut_ends_in_no_part_of_a_secret():
     assert cut_scrubbed("ftp failed: me:hunter22pla", ["hunter22planted"]) == "ftp failed: me:***"
     assert cut_scrubbed("ftp failed: hun", ["hunter22planted"]) == "ftp failed: hun"
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "1a", "a:", "a:b@", "://", "password:", 'token="', "x://a:b@c ", "password=a1, ", '{"a":']
+)
+def test_words_as_long_as_they_may_be(part):
+    """Linux takes 128 KiB; quadratic, they took minutes."""
+    word = (part * 120_000)[:120_000]
+    began = time.process_time()
+    hide([word])
+    assert time.process_time() - began < 6.0
 
 
 def test_folders_are_no_secrets(tmp_path):

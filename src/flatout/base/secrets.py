@@ -35,12 +35,14 @@ _SEVERAL = re.compile(r"(?:key|token|password|secret|credential|cookie)s$", re.I
 _PERHAPS = re.compile(r"\w[-_]key$|(?:^|[-_.])(?:auth|user)$", re.I)
 _OF_VERSIONS = re.compile(r"(?:commit|revision|rev|sha\d*|hash|digest|checksum|md5|etag|uuid)$", re.I)
 # A value as harmless as these says nothing, whatever its name: `--pad-token 0`, `--auth-token none`, `--eos-token "</s>"`.
-_PLAIN = re.compile(r"\d{1,4}|true|false|none|null|on|off|yes|no|auto|default|<[^<>]{1,40}>|\[[A-Z_]{1,20}\]|", re.I)
+_PLAIN = re.compile(
+    r"\d{1,4}|\d{1,6}:\d{1,6}|true|false|none|null|on|off|yes|no|auto|default|<[^<>]{1,40}>|\[[A-Z_]{1,20}\]|", re.I
+)
 _TOKEN = re.compile(r"token$", re.I)  # of a text, where it is a number
 
 _OPTION = re.compile(r"(?P<name>[-+~]{0,2}[A-Za-z_][\w.@/-]{0,200})[=:](?P<value>.+)", re.S)
 _INNER = re.compile(r"(?<![\w.-])(?P<name>[\w.-]{1,80})[\"']?\s{0,4}[=:]\s{0,4}")
-_INNER_VALUE = re.compile(r"\"(?P<one>[^\"]+)\"|'(?P<two>[^']+)'|(?P<bare>[^\s,;&}\])\"']+)")
+_INNER_VALUE = re.compile(r"\"(?P<one>[^\"]{1,4000})\"|'(?P<two>[^']{1,4000})'|(?P<bare>[^\s,;&}\])\"']{1,4000})")
 _HEADER = re.compile(r"\b(?:bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})", re.I)
 # With a password as far as the last @, which may stand in it; a port is no password, and what has none is a user or a token.
 _ADDRESS = re.compile(
@@ -84,9 +86,10 @@ def secrets_in(words: Sequence[str], environ: Mapping[str, str] | None = None) -
 
 
 def _without(word: str, spans: Sequence[Span]) -> str:
-    for start, end in sorted(spans, reverse=True):
-        word = word[:start] + HIDDEN + word[end:]
-    return word
+    if not spans:
+        return word
+    between = zip([0, *(end for _, end in spans)], [*(start for start, _ in spans), len(word)], strict=True)
+    return HIDDEN.join(word[start:end] for start, end in between)
 
 
 def _spans_of(words: Sequence[str]) -> list[list[Span]]:
@@ -143,9 +146,13 @@ def _is_mixed(value: str) -> bool:
 def _by_place(word: str) -> Iterator[Span]:
     for part in (_ADDRESS, _BARE_ADDRESS, _QUERY, _MAKERS, _HEADER):
         yield from (match.span("value") for match in part.finditer(word))
+    done = 0
     for match in _INNER.finditer(word):
+        if match.start() < done or not (_NAME.search(match["name"]) or _PERHAPS.search(match["name"])):
+            continue  # before its value is looked for: there may be thousands of names
         value = _INNER_VALUE.match(word, match.end())
         if value is not None and value.lastgroup is not None and _is_named(match["name"], value[value.lastgroup]):
+            done = value.end()
             yield value.span(value.lastgroup)
 
 

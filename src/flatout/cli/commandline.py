@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "Context",
     "Language",
     "LazyGroup",
+    "NotWrittenError",
     "UnreadError",
     "argument",
     "command",
@@ -29,6 +31,7 @@ __all__ = [
     "version_option",
     "words_of",
     "words_typed",
+    "write_record",
 ]
 
 WORDS = "flatout.words"
@@ -175,6 +178,23 @@ def command(**settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
 
 class UnreadError(Exception):
     """Whoever read the output has closed it: click would leave with the code of a fault found."""
+
+
+class NotWrittenError(Exception):
+    """The output that was asked for cannot be written: no file of ours, and no disk that a search needs."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+def write_record(text: str) -> None:
+    """Of `--json`, at the end of a command that writes files as well."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        raise NotWrittenError(error) from error
 
 
 @contextlib.contextmanager

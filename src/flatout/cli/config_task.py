@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from flatout.base.records import Missing
 from flatout.base.whole_number import whole_number
 from flatout.base.words import Words
 from flatout.cli import batch_flags, parity_gate, protected
+from flatout.cli.commandline import write_record
 from flatout.knobs.model import Numerics
 from flatout.launch import interpreter, target
 from flatout.launch.own_argument import Argument
@@ -140,7 +140,7 @@ class ConfigTask:
         if place is not None:
             records.write(place / RECORD, outcome)
         if self.asked["as_json"]:
-            sys.stdout.write(records.encode(outcome).decode())
+            write_record(records.encode(outcome).decode())
 
     # -- with one ------------------------------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class ConfigTask:
         )
         records.write(place / RECORD, outcome)
         if self.asked["as_json"]:
-            sys.stdout.write(records.encode(outcome).decode())
+            write_record(records.encode(outcome).decode())
         return 0 if any(reading.rates for one in found for reading in one.readings) else 1
 
 

@@ -12,7 +12,16 @@ from typing import NoReturn, TextIO
 
 from flatout._version import __version__
 from flatout.base.errors import FlatoutError
-from flatout.cli.commandline import Abort, ClickException, Language, LazyGroup, UnreadError, language_option, version_option
+from flatout.cli.commandline import (
+    Abort,
+    ClickException,
+    Language,
+    LazyGroup,
+    NotWrittenError,
+    UnreadError,
+    language_option,
+    version_option,
+)
 
 COMMANDS = {
     "doctor": "flatout.cli.doctor",
@@ -50,6 +59,8 @@ def _code_of(arguments: Sequence[str], language: Language) -> int:
         return flatout.main(args=list(arguments), prog_name="flatout", standalone_mode=False, obj=language) or 0
     except UnreadError:
         return NOT_WRITTEN  # and not a word: it has read enough, and knows it
+    except NotWrittenError as error:
+        return _trouble(error.problem, language)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except ClickException as error:

@@ -17,7 +17,17 @@ from flatout.base.errors import UsageError
 from flatout.base.words import Words
 from flatout.cli import batch_flags, confirming, parity_gate, protected, smaller_start, tune_config
 from flatout.cli.batch_flags import batch_options
-from flatout.cli.commandline import UNPROCESSED, Context, argument, option, options_of, pass_context, words_of, words_typed
+from flatout.cli.commandline import (
+    UNPROCESSED,
+    Context,
+    argument,
+    option,
+    options_of,
+    pass_context,
+    words_of,
+    words_typed,
+    write_record,
+)
 from flatout.cli.commandline import command as make_command
 from flatout.cli.knob_flags import check_memory_share
 from flatout.cli.tune_stopped import go_on_with, unharmed
@@ -326,7 +336,7 @@ def _only_said(plan: Plan, as_json: bool, screen: Screen) -> None:
     if as_json:
         told = [{"knob": offer.knob, "values": offer.values, "numerics": offer.numerics} for offer in tried]
         left = [{"knob": one.knob, "value": one.value, "code": one.code, "params": one.params} for one in decided]
-        sys.stdout.write(json.dumps({"would_try": told, "decided": left}, indent=2) + "\n")
+        write_record(json.dumps({"would_try": told, "decided": left}, indent=2) + "\n")
 
 
 def _plan(ready: dict[str, Any], limits: dict[str, Any], asked: dict[str, Any], smaller: Smaller | None) -> Plan:
@@ -351,7 +361,7 @@ def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str]
         screen.say(screen.words("tune.no-profile"))
     screen.say(screen.words("tune.record", path=str(place / "tune.json")))
     if asked["as_json"]:
-        sys.stdout.write(json.dumps(outcome.answer(end), indent=2) + "\n")
+        write_record(json.dumps(outcome.answer(end), indent=2) + "\n")
     return 1 if end.ending in ("baseline-fails", "too-short", "no-batch-holds") else 0
 
 
