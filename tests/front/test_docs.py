@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -21,11 +23,20 @@ def test_links_between_our_pages_exist():
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
-def test_both_readmes_have_the_same_commands():
-    english, chinese = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md"))
+LONGEST_README = 700  # words, as `wc -w` counts them
 
-    def commands(text):
-        lines = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-        return [line.split("#")[0].strip() for line in lines]
 
+def commands(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    return [line.split("#")[0].strip() for line in lines]
+
+
+@pytest.mark.parametrize(("english", "chinese"), [("README.md", "README.zh.md"), ("docs/usage.md", "docs/usage.zh.md")])
+def test_both_languages_have_the_same_commands(english, chinese):
+    assert commands(english)
     assert commands(english) == commands(chinese)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= LONGEST_README
