@@ -125,7 +125,9 @@ def test_shared_memory_of_a_living_program_is_its_own(tmp_path, monkeypatch):
     """It may lie there for hours, and goes with that program."""
     monkeypatch.setattr(watch, "DORMANT_S", 0.0)
     left = Path("/dev/shm") / f"flatout-test-{os.getpid()}"
+    semaphore = left.with_name(f"sem.{left.name}")  # of a program that was killed; a tracker removes it later
     left.write_text("somebody's")
+    semaphore.write_bytes(bytes(32))
     try:
         with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             held = Path("/dev/shm") / holder.stdout.readline().decode().strip()
@@ -135,7 +137,10 @@ def test_shared_memory_of_a_living_program_is_its_own(tmp_path, monkeypatch):
                 assert holder.wait() == 0
                 assert not held.exists()
                 assert held not in guarding.changed()
+                semaphore.unlink()
+                assert semaphore not in guarding.changed()
                 left.unlink()
                 assert left in guarding.changed()
     finally:
         left.unlink(missing_ok=True)
+        semaphore.unlink(missing_ok=True)

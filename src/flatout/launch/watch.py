@@ -23,6 +23,7 @@ UNWATCHED = ("__pycache__", ".git")  # what is told of a repository is told by `
 OURS = HOME  # names that begin like this are made by flatout itself
 RECORD = "tune.jsonl"  # of a search: it lies in a folder that is written to now
 DORMANT_S = 600.0
+SEMAPHORE = "sem."  # of POSIX: no data, and Python's tracker removes those of programs that were killed whenever it ends
 MOST_FILES, MOST_S = 50_000, 3.0  # beyond, looking would take longer than trying
 
 
@@ -137,7 +138,7 @@ def _dormant(shared: str) -> dict[str, State]:
     for inside, _, files in os.walk(shared):
         for name in files[: MOST_FILES - len(found)]:
             state = _state(os.path.join(inside, name))
-            if state is not None and state.touched_ns < young:
+            if state is not None and state.touched_ns < young and not name.startswith(SEMAPHORE):
                 found[os.path.join(inside, name)] = state
     used = _mapped(shared) if found else frozenset()
     return {path: state for path, state in found.items() if path not in used}
