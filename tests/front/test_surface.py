@@ -67,6 +67,7 @@ COMMANDS = {
         "--json",
         "--help",
     },
+    "watch": {"--lang", "--once", "--for", "--json", "--help"},
     "facts": {"--lang", "--python", "--json", "--help"},
     "explain": {"--lang", "--help"},
 }

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from traces import CALM, Planted, make
 
+from flatout.base.records import Missing
 from flatout.doctor.registry import find
+from flatout.machine.telemetry import CardSample, Sample
 from flatout.watch.causes import CODES, slow_stretches
+from flatout.watch.moments import Span, lay_together
+from flatout.watch.stretches import change_points
 
 # What is planted, by how much, and what it is to be called.
 CAUSES = [
@@ -133,6 +137,23 @@ def test_a_rhythm_is_no_slow_stretch():
     assert slow_stretches(make(8, 300, planted, **CALM).moments) == []
 
 
+@pytest.mark.parametrize("first", range(98, 106))
+def test_a_change_is_found_where_it_is_and_once(first):
+    assert change_points([0.0] * first + [0.4] * 70 + [0.0] * 61) == [first, first + 70]
+
+
+def test_where_no_look_fell_into_a_span_the_nearest_one_tells():
+    def look(t, clock):
+        return Sample(t=t, cards=(CardSample(index=0, uuid="GPU-0", sm_clock_mhz=clock),))
+
+    spans = [Span(start=t, end=t + 1, steps=10) for t in range(5)]
+    looks = [look(0.5, 1000), look(2.1, 1200), look(9.0, 5000)]
+    clocks = [moment.seen.clock_mhz for moment in lay_together(spans, looks, "GPU-0")]
+    assert clocks == [1000, 1200, 1200, 1200, 1200]
+    assert isinstance(lay_together(spans, [look(30.0, 1000)], "GPU-0")[0].seen.clock_mhz, Missing)
+    assert isinstance(lay_together(spans, looks, "GPU-1")[0].seen.clock_mhz, Missing)
+
+
 def nulls(seeds, seconds):
     return [seed for seed in seeds if slow_stretches(make(seed, seconds).moments)]
 
@@ -144,6 +165,21 @@ def test_runs_without_a_cause_are_left_alone():
 @pytest.mark.thorough
 def test_two_hundred_runs_without_a_cause_are_left_alone():
     assert len(nulls(range(200), 400)) <= 5
+
+
+@pytest.mark.thorough
+def test_causes_in_restless_runs():
+    """Noise, drift and periodic work of any kind: a few are missed, and none is given a wrong name."""
+    named = near_enough = 0
+    for cause, by in CAUSES:
+        for seed in range(5000, 5015):
+            found = slow_stretches(make(seed, 300, [Planted(cause, 120, 200, by)]).moments)
+            assert all(slow.causes[0].name == cause for slow in found if slow.causes)
+            causes = [slow.causes[0] for slow in found if slow.causes][:1]
+            named += len(causes)
+            near_enough += any(abs(one.share - 1) <= 0.05 for one in causes)
+    assert named >= 200
+    assert near_enough >= 190
 
 
 def test_every_code_is_a_page_of_the_doctor():

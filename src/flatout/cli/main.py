@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": "flatout.cli.doctor",
     "run": "flatout.cli.run",
     "tune": "flatout.cli.tune",
+    "watch": "flatout.cli.watch",
     "facts": "flatout.cli.facts",
     "explain": "flatout.cli.explain",
 }

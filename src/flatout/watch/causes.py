@@ -82,8 +82,23 @@ def slow_stretches(moments: Sequence[Moment]) -> list[Slow]:
     """All of a run so far, in the order of time. The same pattern again and again without a cause is the run's own rhythm."""
     counted = [moment for moment in moments if moment.span.steps]
     found = stretches.find(counted)
-    told = [slow for one in found if (slow := explain(counted, found, one)) is not None]
+    told = [slow for one in _joined(counted, found) if (slow := explain(counted, found, one)) is not None]
     return [slow for slow in told if slow.causes or not _is_rhythm(slow, told)]
+
+
+def _joined(moments: Sequence[Moment], found: list[Stretch]) -> list[Stretch]:
+    """Two that follow each other without a pause and have the same causes are one that changed its strength."""
+    kept: list[Stretch] = []
+    names: list[str] = []
+    for one in found:
+        slow = explain(moments, found, one)
+        here = [] if slow is None else sorted(cause.name for cause in slow.causes)
+        if kept and kept[-1].last == one.first and here == names:
+            kept[-1] = Stretch(kept[-1].first, one.last, kept[-1].often or one.often)
+        else:
+            kept.append(one)
+        names = here
+    return kept
 
 
 def _is_rhythm(slow: Slow, all_of_them: Sequence[Slow]) -> bool:

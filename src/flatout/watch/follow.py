@@ -102,7 +102,9 @@ class Follow:
         training.not_finite_from, training.epoch = lead.not_finite_from, lead.epoch
         training.last_told, training.pause_s, training.longest_s = told, lead.pause_s, self._longest_s
         length = self._run_length(lead)
-        training.epochs = Missing("length-unknown") if length is None or length.epochs is None else length.epochs
+        # Said by the command line, not put together from steps: an epoch's length is known to a window's length alone.
+        said = length is not None and length.source == "own-argument" and length.epochs == int(length.epochs or 0)
+        training.epochs = length.epochs if said and length is not None and length.epochs else Missing("length-unknown")
         training.left_s = lead.left_s(None if length is None else length.steps)
 
     def _run_length(self, lead: Story) -> run_length.RunLength | None:

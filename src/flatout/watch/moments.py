@@ -11,6 +11,8 @@ from flatout.machine.telemetry import CardSample, Sample
 
 UNKNOWN = Missing("not-reported")
 
+BESIDE_S = 2.0
+
 # Phases that do not come with every step: they make a stretch slow only where they come more often than they did.
 NOW_AND_THEN = ("validation", "checkpoint")
 
@@ -65,9 +67,16 @@ def lay_together(spans: Sequence[Span], samples: Sequence[Sample], card: str | N
         last = place
         while last < len(samples) and samples[last].t <= span.end:
             last += 1
-        found.append(Moment(span=span, seen=_seen(samples[place:last], card, mine)))
+        inside = samples[place:last] or _beside(samples[max(0, place - 1) : place + 1], span)
+        found.append(Moment(span=span, seen=_seen(inside, card, mine)))
         place = last
     return found
+
+
+def _beside(samples: Sequence[Sample], span: Span) -> Sequence[Sample]:
+    """Both come about once a second, and not at the same moments: where no look fell into the span, the nearest one."""
+    near = [one for one in samples if span.start - BESIDE_S <= one.t <= span.end + BESIDE_S]
+    return sorted(near, key=lambda one: abs(one.t - (span.start + span.end) / 2))[:1]
 
 
 def _seen(samples: Sequence[Sample], card: str | None, own: frozenset[int]) -> Seen:

@@ -14,7 +14,6 @@ from flatout.watch.moments import Span
 Line = dict[str, Any]
 
 NANO = 1e-9
-EPOCHS_KEPT = 64  # where the last ones began
 RECENT = 30  # spans that tell the pace
 NOT_YET = Missing("no-steps")
 
@@ -100,7 +99,7 @@ class Story:
     def _count(self, window: Line, steps: int, end: float) -> None:
         turns = int(window.get("turns") or 0)
         while len(self._turned) < turns:
-            self._turned.append(steps)
+            self._turned.append((self.steps + steps) // 2)  # somewhere between this window and the one before
         self.steps, self.samples = steps, int(window.get("samples") or 0)
         self.phases = {name: spent * NANO for name, spent in zip(PHASES, window["phases"], strict=True)}
         losses = losses_of(window)
@@ -129,9 +128,11 @@ class Story:
 
     @property
     def step_s(self) -> float | Missing:
-        """Seconds of a step, lately, by the clock on the wall: validation and checkpoints are part of the time left."""
-        steps = sum(span.steps for span in self._spans)
-        return math.fsum(span.end - span.start for span in self._spans if span.steps) / steps if steps else NOT_YET
+        """Seconds of a step, lately, by the clock on the wall: validation and checkpoints are in it, the start-up is not."""
+        stepped = [span for span in self._spans if span.steps]
+        steps = sum(span.steps for span in stepped)
+        spent = math.fsum(span.end - span.start - span.phases.get("startup", 0.0) for span in stepped)
+        return spent / steps if steps else NOT_YET
 
     @property
     def samples_per_s(self) -> float | Missing:

@@ -124,9 +124,25 @@ def change_points(values: Sequence[float]) -> list[int]:
             shown.append((last - first, -abs(change), place, first, last))
     found: list[int] = []
     for _, _, place, first, last in sorted(shown):
-        if not any(first < other < last for other in found):
+        if not any(first < other < last or abs(place - other) < FEWEST for other in found):
             found.append(place)
-    return sorted(found)
+    return _tidied(values, sums, sorted(found))
+
+
+def _tidied(values: Sequence[float], sums: Sequence[float], found: list[int]) -> list[int]:
+    """Each where it splits best between its neighbours, for the intervals have gaps; and none without a change of its own."""
+    while True:
+        edges = [0, *found, len(values)]
+        for number in range(1, len(edges) - 1):
+            first, last = edges[number - 1], edges[number + 1]
+            if last - first >= 2 * FEWEST:
+                edges[number], _ = _best_split(sums, first, last)
+        found = edges[1:-1]
+        levels = [median(values[first:last]) for first, last in pairwise(edges)]
+        changes = [abs(after - before) for before, after in pairwise(levels)]
+        if not changes or min(changes) >= LEAST_CHANGE:
+            return found
+        found.pop(changes.index(min(changes)))
 
 
 def _intervals(length: int) -> list[tuple[int, int]]:
