@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -162,6 +165,23 @@ def test_a_run_that_is_deleted_while_it_is_watched(tmp_path, monkeypatch):
     assert [alert.code for alert in fresh] == ["run-ended"]
 
 
+def test_a_turn_costs_little(tmp_path, monkeypatch):
+    """At one look a second: under a hundredth of a core, also where memory rises and is compared at every look."""
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(card()))
+    folder = tmp_path / ".flatout" / "runs" / "20260101-000000-abcd"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_bytes(wire.job_text(wire.new_job(str(folder), WALL)))
+    agent, clock, spent = Agent(folder), Clock(), 0.0
+    with Session(clock, tmp_path, {"FLATOUT_HISTORY": str(tmp_path / "kept"), "HOME": str(tmp_path)}) as session:
+        for second in range(1, 241):
+            agent.window(second, 20 * second, memory={"reserved": (40 << 30) + (second << 20), "retries": 0})
+            clock.sleep(1)
+            began = time.process_time()
+            session.turn()
+            spent += time.process_time() - began
+    assert spent / 240 < 0.010
+
+
 # -- the command ------------------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +203,18 @@ def test_for_a_while(flatout, quiet):
     watched = records.decode(ended.stdout, Watched)
     assert watched.means.looks == 2
     assert json.loads(ended.stdout)["kind"] == "watch-summary"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals to single processes")
+def test_ctrl_c_is_the_usual_end(quiet, tmp_path):
+    command = [sys.executable, "-c", "from flatout.cli.main import main; main()", "watch"]
+    environ = {**os.environ, "FLATOUT_LANG": "en", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE) as watching:
+        assert b"CPU" in watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        said, _ = watching.communicate(timeout=60)
+    assert watching.returncode == 0
+    assert b"Mean and highest" in said
 
 
 @pytest.mark.parametrize("arguments", [["--for", "0"], ["--for", "-3"], ["--for", "nan"], ["--once", "--for", "3"]])

@@ -21,7 +21,7 @@ STILL_BESIDE_LONGEST = 2.0  # … nor than twice the longest pause that this run
 HOUR_S = 3600.0
 SLOPE_SURE = 4.0  # standard deviations of the trend
 SLOPE_SETTLED = 0.25  # of the points: the optimizer's state and caches come with the first steps
-SLOPE_FEWEST, SLOPE_MOST, SLOPE_LEAST_S = 24, 240, 60.0
+SLOPE_FEWEST, SLOPE_MOST, SLOPE_LEAST_S = 24, 60, 60.0  # pairs of points are compared: at every look
 SLOPE_LEAST_SHARE = 0.01  # of the card's memory has been taken meanwhile
 AT_LIMIT_C = 1  # below the limit is at the limit
 AT_LIMIT_LOOKS = 5
@@ -81,7 +81,7 @@ def _rising(training: Training, spans: Sequence[Span], samples: Sequence[Sample]
     settled = points[int(SLOPE_SETTLED * len(points)) :]
     if len(settled) < SLOPE_FEWEST or settled[-1][0] - settled[0][0] < SLOPE_LEAST_S or not training.running:
         return None
-    thinned = settled[:: max(1, len(settled) // SLOPE_MOST)]
+    thinned = settled[:: -(-len(settled) // SLOPE_MOST)]
     trend = theil_sen(thinned)
     if trend is None or trend.significance < SLOPE_SURE or trend.low <= 0:
         return None
