@@ -76,6 +76,8 @@ def test_memory_that_will_be_full_within_the_hour():
     assert alerts(NOW, training(), slowly, looks()) == []  # two hours and more
     settled = spans([min(40 + second // 10, 50) * GIB for second in range(200)])
     assert alerts(NOW, training(), settled, looks()) == []  # it came and stays
+    lately = spans([min(40 + second // 5, 64) * GIB for second in range(200)])
+    assert alerts(NOW, training(), lately, looks()) == []  # it rose for most of the time, and has stopped
     swinging = spans([(40 + second % 20) * GIB for second in range(200)])
     assert alerts(NOW, training(), swinging, looks()) == []
     assert alerts(NOW, training(), rising, []) == []  # nobody tells how much there is

@@ -120,6 +120,12 @@ def test_who_was_there_all_along_is_no_cause():
     assert slow.causes == []
 
 
+def test_the_one_that_came_is_named_and_not_the_one_that_was_there():
+    trace = make(4, 240, [Planted("another-process", 90, 170, 0.4)], **{**CALM, "neighbour": True})
+    (slow,) = slow_stretches(trace.moments)
+    assert slow.causes[0].evidence["processes"] == ["python3 (777)"]
+
+
 def test_a_stretch_that_still_goes_on_and_one_that_takes_most_of_the_time():
     (slow,) = slow_stretches(make(6, 200, [Planted("thermal-slowdown", 90, 200, 0.7)], **CALM).moments)
     assert slow.causes[0].name == "thermal-slowdown"
