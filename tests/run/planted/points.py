@@ -40,7 +40,7 @@ loaders:settings_of loaders:calling_line loaders:is_ours loaders:is_of_the_scrip
 
 memory:cap memory:cap.set_on_every_device@guarded
 
-module_hooks:put_on module_hooks:Hooks.__init__ module_hooks:Hooks.take_off
+module_hooks:put_on module_hooks:Hooks.__init__ module_hooks:Hooks.take_off module_hooks:are_walked
 module_hooks:_without_ours module_hooks:_without_ours._has_any_global_hook@guarded
 
 observe.closely:CloseLook.__init__ observe.closely:CloseLook.count_tokens observe.closely:CloseLook._is_whole
@@ -77,6 +77,7 @@ observe.glances:Glances._wanted_whole observe.glances:Glances._counted observe.g
 
 observe.inputs:Inputs.__init__ observe.inputs:Inputs._met observe.inputs:Inputs.take_off
 observe.inputs:Inputs.stepped observe.inputs:Inputs.stepped@guarded observe.inputs:Inputs._stepped
+observe.inputs:Inputs._may_begin
 observe.inputs:Inputs._begin observe.inputs:Inputs._entered@guarded observe.inputs:Inputs._left@guarded
 observe.inputs:Inputs._conclude observe.inputs:Inputs._of observe.inputs:Inputs.end
 observe.inputs:Calls.__init__ observe.inputs:is_tokens
