@@ -25,12 +25,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from flatout.launch.guard import Guard
 from flatout.launch.landlock import Landlock
 from flatout.launch.overlay import Overlay
 from flatout.launch.protection import Protection, Unprotected
+from flatout.launch.python_guard import Guard
 from flatout.launch.scratch import Scratch
-from flatout.launch.trial import TrialChild
+from flatout.launch.trial_process import TrialChild
 
 TASKS = {
     "open and read 4 KiB": "small",

@@ -15,7 +15,7 @@ import time
 
 from flatout.base.words import Words, choose_language
 from flatout.machine import nvml
-from flatout.machine.load import Load
+from flatout.machine.card_load import Load
 from flatout.report import load as report
 
 # Where people keep the script that trains, for --benchmark without a command.

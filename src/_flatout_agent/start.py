@@ -10,12 +10,13 @@ from time import perf_counter_ns, time
 from types import ModuleType
 from typing import Any
 
-from _flatout_agent import guard, memory, wire
-from _flatout_agent.clock import StepClock
-from _flatout_agent.imports import after_import
-from _flatout_agent.parent import Parent
-from _flatout_agent.patch import Patches
-from _flatout_agent.tape import Tape
+from _flatout_agent import wire
+from _flatout_agent.core import fault_guard, memory_cap
+from _flatout_agent.core.after_import import after_import
+from _flatout_agent.core.parent_process import Parent
+from _flatout_agent.core.patches import Patches
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.step_clock import StepClock
 
 OLDEST_TORCH = (2, 0)  # below, the script passes through
 
@@ -44,7 +45,7 @@ class Agent:
         )  # of a run nobody's end is ours
         self.deep: Any = None
         self.veto: Any = None
-        guard.report_to(self._write_fault)
+        fault_guard.report_to(self._write_fault)
 
     def torch_imported(self, torch: ModuleType, nanoseconds: int) -> None:
         if self.parent is not None:
@@ -64,9 +65,9 @@ class Agent:
             return
         if self.memory_fraction is not None:
             try:
-                memory.cap(torch, self.memory_fraction)
+                memory_cap.cap(torch, self.memory_fraction)
             except Exception as error:
-                guard.fault("memory.cap", error)
+                fault_guard.fault("memory.cap", error)
         try:
             install(torch, self.tape, self.patches)
         except Exception:
@@ -79,21 +80,21 @@ class Agent:
 
     def _drive(self, torch: ModuleType) -> None:
         """Put knobs on: a profile's, or those that the front asks for in its trials."""
-        from _flatout_agent import drive
-        from _flatout_agent.auto import AutoCourse
-        from _flatout_agent.early_end import EarlyEnd
-        from _flatout_agent.parity import ParityCourse
-        from _flatout_agent.profile import ProfileCourse
-        from _flatout_agent.segments import SegmentsCourse
+        from _flatout_agent.modes import driver
+        from _flatout_agent.modes.auto_mode import AutoCourse
+        from _flatout_agent.modes.parity_mode import ParityCourse
+        from _flatout_agent.modes.profile_mode import ProfileCourse
+        from _flatout_agent.modes.shortened_run import EarlyEnd
+        from _flatout_agent.modes.trial_mode import SegmentsCourse
 
         knobs = dict(self.wanted.get("knobs") or {})
-        if version_of(torch) < drive.OLDEST_FOR_KNOBS:
+        if version_of(torch) < driver.OLDEST_FOR_KNOBS:
             self._write_line(
-                "knobs", step=0, outcomes=drive.all_refused(self.wanted.get("knobs") or {}, self.torch), numerics={}
+                "knobs", step=0, outcomes=driver.all_refused(self.wanted.get("knobs") or {}, self.torch), numerics={}
             )
             return
         knobs = dict(self.wanted.get("knobs") or {})
-        course: drive.Course
+        course: driver.Course
         if self.wanted.get("parity"):
             course = ParityCourse(torch, self.run_dir, self.wanted["parity"], self.parent)
             knobs = dict(self.wanted["parity"].get("knobs") or {})
@@ -106,7 +107,7 @@ class Agent:
             course = ProfileCourse(knobs, bool(self.wanted.get("knobs_check", True)), *about)
             if self.wanted.get("until"):
                 course = EarlyEnd(course, self.main_ended, **self.wanted["until"], parent=self.parent)
-        drive.Driver(torch, self.tape, self._write_line, course, drive.early_knobs(knobs))
+        driver.Driver(torch, self.tape, self._write_line, course, driver.early_knobs(knobs))
 
     def _write_line(self, kind: str, **fields: Any) -> None:
         if not self._has_no_say():
@@ -114,7 +115,7 @@ class Agent:
             self.journal.write(kind, **fields)
 
     def _look_deep(self, torch: ModuleType) -> None:
-        from _flatout_agent.deep import schedule
+        from _flatout_agent.modes.deep_look import schedule
 
         if version_of(torch) < schedule.OLDEST_TORCH:
             self.deep = schedule.Refusal(self.tape, self._write_deep)
@@ -136,7 +137,7 @@ class Agent:
             self._look_last()
             self.clock.worked(perf_counter_ns() - self.ended)
         except Exception as error:
-            guard.fault("main_ended", error)
+            fault_guard.fault("main_ended", error)
 
     def _look_last(self) -> None:
         if self.tape.driver is not None:
@@ -162,20 +163,20 @@ class Agent:
                 self._tell_of_error()
                 self.journal.write("end", ended=time())
         except Exception as error:
-            guard.fault("finish", error)
+            fault_guard.fault("finish", error)
 
     def _tell_of_error(self) -> None:
         torch = sys.modules.get("torch")
         if torch is None or self.torch.get("passed_through"):
             return
         try:
-            from _flatout_agent.observe import ending
+            from _flatout_agent.timeline.hooks import script_error
 
-            told = ending.story(torch)
+            told = script_error.story(torch)
             if told is not None:
                 self.journal.write(told[0], step=self.clock.steps, **told[1])
         except Exception as error:  # that it ended is still to be told
-            guard.fault("ending", error)
+            fault_guard.fault("ending", error)
 
     def after_fork(self) -> None:
         """In a forked child: mostly a loader's worker, which stays silent; one that takes steps has its own account."""
@@ -208,7 +209,7 @@ class Agent:
             self.journal.write("window", t=now - self.clock.began, **totals_of(self.clock), **look, **lines)
         except OSError as error:
             self.tape.stop()  # a full disk: stop writing and measuring, training goes on
-            guard.fault("journal", error)
+            fault_guard.fault("journal", error)
 
     def _introduce(self) -> None:
         if not self.told:
@@ -225,9 +226,9 @@ class Agent:
                 torch=self.torch,
             )
             if self.forked and self.wanted.get("knobs"):
-                from _flatout_agent import drive
+                from _flatout_agent.modes import driver
 
-                self.journal.write("knobs", step=0, outcomes=drive.none_in_a_fork(self.wanted["knobs"]), numerics={})
+                self.journal.write("knobs", step=0, outcomes=driver.none_in_a_fork(self.wanted["knobs"]), numerics={})
 
     def _finish_with_multiprocessing(self) -> None:
         """Its forked children leave by `os._exit`, without Python's exit handlers but with its own."""
@@ -252,32 +253,40 @@ class Agent:
 
 def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     """Put every observer on; `patches.take_off()` takes them off again. Gives those that are on the tensor class."""
-    from _flatout_agent.observe import compiling, evaluating, loader, saving, steps, transfers
-    from _flatout_agent.observe.closely import CloseLook
-    from _flatout_agent.observe.glances import Glances
-    from _flatout_agent.observe.inputs import Inputs
-    from _flatout_agent.observe.own_lines import OwnLines
-    from _flatout_agent.observe.resting import Resting
+    from _flatout_agent.timeline.hooks import (
+        checkpoint_saves,
+        compile_time,
+        device_copies,
+        evaluation_without_loader,
+        loader_wait,
+        optimizer_steps,
+    )
+    from _flatout_agent.timeline.hooks.detailed_steps import CloseLook
+    from _flatout_agent.timeline.hooks.hook_suspension import Resting
+    from _flatout_agent.timeline.hooks.samples_from_model_inputs import Inputs
+    from _flatout_agent.timeline.hooks.script_lines import OwnLines
+    from _flatout_agent.timeline.hooks.step_sampling import Glances
 
     tape.look = CloseLook(torch)
     tape.look.reads.of_torch(torch)
 
-    loader.watch(torch, tape, patches)
-    saving.watch(torch, tape, patches)
-    evaluating.watch(torch, tape, patches)
+    loader_wait.watch(torch, tape, patches)
+    checkpoint_saves.watch(torch, tape, patches)
+    evaluation_without_loader.watch(torch, tape, patches)
     patches.on_take_off(Inputs(torch, tape).take_off)
-    tape.glances = Glances(torch, tape, steps.watch(torch, tape, patches), torch.utils.data.dataloader._BaseDataLoaderIter)
+    steps = optimizer_steps.watch(torch, tape, patches)
+    tape.glances = Glances(torch, tape, steps, torch.utils.data.dataloader._BaseDataLoaderIter)
     patches.on_take_off(tape.no_more_glances)
     on_tensors = Patches()
-    transfers.watch(torch, tape, on_tensors)
+    device_copies.watch(torch, tape, on_tensors)
     patches.on_take_off(on_tensors.take_off)
-    resting = Resting(tape.clock, on_tensors, tape.glances, lambda: transfers.device_at_hand(torch))
+    resting = Resting(tape.clock, on_tensors, tape.glances, lambda: device_copies.device_at_hand(torch))
     tape.look_for_device = resting.look_for_device
     look_again = resting.after_reading
     tape.after_reading.append(look_again)
     patches.on_take_off(lambda: tape.after_reading.remove(look_again))
     patches.on_take_off(lambda: setattr(tape, "look_for_device", lambda: None))
-    compiling.watch(tape, on_tensors, patches)
+    compile_time.watch(tape, on_tensors, patches)
     tape.own_lines = own_lines = OwnLines(torch, tape)
     tape.after_reading.append(own_lines.after_reading)
     patches.on_take_off(lambda: tape.after_reading.remove(own_lines.after_reading))
@@ -343,7 +352,7 @@ def hold(job: dict[str, Any]) -> Any:
 
         network_guard.put_on(job["network_guard"])
     if job.get("veto"):
-        from _flatout_agent import veto
+        from _flatout_agent.protection import windows_guard as veto
 
         return veto.put_on(job["veto"])
     return None

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.identities import Identities
+from _flatout_agent.core.object_numbers import Identities
+from _flatout_agent.timeline.step_clock import StepClock
 from _flatout_agent.wire import PHASES
 
 

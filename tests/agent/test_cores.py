@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from _flatout_agent.observe.cores import Cores
+from _flatout_agent.timeline.hooks.cpu_contention import Cores
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 

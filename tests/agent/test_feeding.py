@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset
 
-from _flatout_agent.supply import MOST_EPOCHS, Supply
+from _flatout_agent.trial.loader_ceiling import MOST_EPOCHS, Supply
 
 FETCH_S = 0.004
 

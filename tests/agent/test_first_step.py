@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.optim import optimizer as optimizers
 
-from _flatout_agent.first_step import MOST, FirstStep, other_draws
+from _flatout_agent.modes.first_step_gradients import MOST, FirstStep, other_draws
 
 
 class Training:

@@ -9,13 +9,13 @@ torch = pytest.importorskip("torch")
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.observe import compiling, glances, rows
-from _flatout_agent.observe.steps import Steps
-from _flatout_agent.patch import Patches
-from _flatout_agent.phase_totals import BACKWARD, CHECKPOINT, COPY, FORWARD, INPUT, OPTIMIZER, SCRIPT, VALIDATION
+from _flatout_agent.core.patches import Patches
 from _flatout_agent.start import install
-from _flatout_agent.tape import Tape
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.hooks import compile_time, sampled_step_rows, step_sampling
+from _flatout_agent.timeline.hooks.optimizer_steps import Steps
+from _flatout_agent.timeline.phase_totals import BACKWARD, CHECKPOINT, COPY, FORWARD, INPUT, OPTIMIZER, SCRIPT, VALIDATION
+from _flatout_agent.timeline.step_clock import StepClock
 
 PLAIN = (dataloader._BaseDataLoaderIter.__next__, torch.autograd.backward)
 
@@ -371,7 +371,7 @@ def test_a_compilation_never_meets_the_hooks_of_a_glance(scene):
     assert scene.settle(batches)
     scene.step(next(batches)[0])
     assert not scene.tape.whole
-    compiling._lift(scene.tape, scene.tensors)
+    compile_time._lift(scene.tape, scene.tensors)
     assert scene.tape.whole
 
 
@@ -396,7 +396,7 @@ def test_a_fault_of_ours_stays_here(scene, monkeypatch):
         raised.append(self)
         raise RuntimeError("ours")
 
-    monkeypatch.setattr(rows.Batches, "drain", broken)
+    monkeypatch.setattr(sampled_step_rows.Batches, "drain", broken)
     monkeypatch.setattr(Steps, "number_of", broken)
     for (x,) in batches:
         scene.step(x)
@@ -417,9 +417,9 @@ def test_a_batch_that_we_cannot_size_is_still_counted(broken, scene, monkeypatch
     )
     assert scene.settle(batches)
     seen = 40
-    monkeypatch.setattr(glances, "size_of", raise_ours)
+    monkeypatch.setattr(step_sampling, "size_of", raise_ours)
     for name in broken:
-        monkeypatch.setattr(rows.Batches if name == "drain" else glances.Glances, name, raise_ours)
+        monkeypatch.setattr(sampled_step_rows.Batches if name == "drain" else step_sampling.Glances, name, raise_ours)
     for (x,) in batches:
         scene.step(x)
         seen += 1

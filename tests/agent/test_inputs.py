@@ -9,12 +9,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
-from _flatout_agent import module_hooks
-from _flatout_agent.clock import StepClock
-from _flatout_agent.patch import Patches
-from _flatout_agent.phase_totals import FORWARD, VALIDATION
+from _flatout_agent.core import module_hooks
+from _flatout_agent.core.patches import Patches
 from _flatout_agent.start import install
-from _flatout_agent.tape import Tape
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.phase_totals import FORWARD, VALIDATION
+from _flatout_agent.timeline.step_clock import StepClock
 from conftest import torch_version
 
 

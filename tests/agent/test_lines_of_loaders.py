@@ -10,11 +10,11 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.drive import Course, Driver
-from _flatout_agent.observe import loader as observed
-from _flatout_agent.patch import Patches
-from _flatout_agent.tape import Tape
+from _flatout_agent.core.patches import Patches
+from _flatout_agent.modes.driver import Course, Driver
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.hooks import loader_wait as observed
+from _flatout_agent.timeline.step_clock import StepClock
 
 
 class Nothing(Course):

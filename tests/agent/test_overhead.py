@@ -6,10 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.patch import Patches
+from _flatout_agent.core.patches import Patches
 from _flatout_agent.start import install
-from _flatout_agent.tape import Tape
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.step_clock import StepClock
 
 # Microseconds a step: one fetch, two moves, one backward, one optimizer step, and the reads of an Adam over 26
 # parameters, which asks each one's step count twice. 0.5 % of a 5 ms step is 25.

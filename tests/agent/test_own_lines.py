@@ -10,12 +10,12 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, TensorDataset
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.observe.own_lines import READINGS
-from _flatout_agent.patch import Patches
-from _flatout_agent.phase_totals import SCRIPT
+from _flatout_agent.core.patches import Patches
 from _flatout_agent.start import install
-from _flatout_agent.tape import Tape
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.hooks.script_lines import READINGS
+from _flatout_agent.timeline.phase_totals import SCRIPT
+from _flatout_agent.timeline.step_clock import StepClock
 
 
 @pytest.fixture

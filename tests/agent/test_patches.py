@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.observe import transfers
-from _flatout_agent.patch import Patches
+from _flatout_agent.core.patches import Patches
 from _flatout_agent.start import install
-from _flatout_agent.tape import Tape
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.hooks import device_copies
+from _flatout_agent.timeline.step_clock import StepClock
 from conftest import torch_version
 
 METHODS = ("to", "cuda", "cpu", "item", "tolist")
@@ -23,7 +23,7 @@ BASE = torch._C.TensorBase if torch_version() >= (2, 1) else torch._C._TensorBas
 @pytest.fixture
 def device(monkeypatch):
     """As if the script had begun to use one: only then are there any observers on tensors."""
-    monkeypatch.setattr(transfers, "device_at_hand", lambda torch: True)
+    monkeypatch.setattr(device_copies, "device_at_hand", lambda torch: True)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_without_a_device_the_tensor_class_is_untouched():
 
 def test_put_on_as_soon_as_a_device_is_used(monkeypatch):
     used = []
-    monkeypatch.setattr(transfers, "device_at_hand", lambda torch: bool(used))
+    monkeypatch.setattr(device_copies, "device_at_hand", lambda torch: bool(used))
     tape, patches = Tape(StepClock(0), lambda now: None), Patches()
     install(torch, tape, patches)
     try:

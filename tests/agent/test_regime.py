@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from _flatout_agent.observe.regime import of_graph
+from _flatout_agent.timeline.hooks.precision_and_device import of_graph
 
 
 class Doubled(torch.autograd.Function):

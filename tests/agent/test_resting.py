@@ -2,10 +2,10 @@
 
 import pytest
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.observe.resting import FEWEST_STEPS, FIRST_LOOK, REST, Resting
-from _flatout_agent.patch import Patches
-from _flatout_agent.phase_totals import COPY, FORWARD
+from _flatout_agent.core.patches import Patches
+from _flatout_agent.timeline.hooks.hook_suspension import FEWEST_STEPS, FIRST_LOOK, REST, Resting
+from _flatout_agent.timeline.phase_totals import COPY, FORWARD
+from _flatout_agent.timeline.step_clock import StepClock
 
 SECOND = 10**9
 

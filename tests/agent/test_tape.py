@@ -1,7 +1,7 @@
 """The tape: what the hooks append comes to the clock in order, in time, and in bounds."""
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.tape import MOST_LINES, Tape
+from _flatout_agent.timeline.event_buffer import MOST_LINES, Tape
+from _flatout_agent.timeline.step_clock import StepClock
 
 
 def new_tape():

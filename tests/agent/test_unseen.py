@@ -17,11 +17,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.observe import transfers
-from _flatout_agent.patch import Patches
+from _flatout_agent.core.patches import Patches
 from _flatout_agent.start import install
-from _flatout_agent.tape import Tape
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.hooks import device_copies
+from _flatout_agent.timeline.step_clock import StepClock
 from conftest import torch_version
 
 
@@ -42,7 +42,7 @@ class Observed:
 @pytest.fixture(params=["awake", "at rest"])
 def observed(request, monkeypatch):
     """As on a machine with a device: with the observers on tensors, or lifted from them after a while of training."""
-    monkeypatch.setattr(transfers, "device_at_hand", lambda torch: True)
+    monkeypatch.setattr(device_copies, "device_at_hand", lambda torch: True)
     made = Observed()
     if request.param == "at rest":
         made.train(torch.ones(4, 2, 3))

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from flatout.base import records
-from flatout.machine.model import Facts, Gpu
+from flatout.machine.machine_facts import Facts, Gpu
 
 H200 = Path(__file__).resolve().parents[1] / "machines" / "h200.json"
 

@@ -9,9 +9,9 @@ import pytest
 from examples import given, st
 
 from flatout.base.records import Missing
-from flatout.tune.batch import BatchPolicy, BatchProbe
-from flatout.tune.batch_target import Target, next_target_size, take
-from flatout.tune.model import BatchGoal
+from flatout.tune.batch.size_policy import BatchPolicy, BatchProbe
+from flatout.tune.batch.utilisation_target import Target, next_target_size, take
+from flatout.tune.search.questions_and_answers import BatchGoal
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from examples import given, settings, st
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SubsetRandomSampler, WeightedRandomSampler
 from trainings import Rows, seed, training
 
-from _flatout_agent.apply import arena
+from _flatout_agent.knobs.loader import shared_memory_pool
 from flatout import OptimizedDataLoader, TrainingAccelerator
 from flatout.api.data_loading import OptimizedDataLoader as Loader
 from flatout.api.errors import LoaderError
@@ -98,16 +98,16 @@ def test_workers_send_through_shared_memory(persistent):
 
     ours = optimised(make())
     assert ours.num_workers == 2
-    arenas = set(arena._arenas)
+    arenas = set(shared_memory_pool._arenas)
     plain = [batch.clone() for batch in make()]
     for _ in range(2):
         for batch, other in zip(ours, plain, strict=True):
             assert torch.equal(batch, other)
-            (number,) = set(arena._arenas) - arenas
-            assert arena._arenas[number].taken > 0
+            (number,) = set(shared_memory_pool._arenas) - arenas
+            assert shared_memory_pool._arenas[number].taken > 0
     ours.close()
     gc.collect()
-    assert set(arena._arenas) == arenas
+    assert set(shared_memory_pool._arenas) == arenas
 
 
 def test_an_iterable_dataset_is_passed_on_with_the_reason():

@@ -18,7 +18,7 @@ from flatout.base import records
 from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES, Words
 from flatout.machine import nvml
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 from flatout.machine.run_look import DeviceMemory, GpuChange, MemoryGrowth
 
 

@@ -14,8 +14,8 @@ from flatout.base.errors import UsageError
 from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES
 from flatout.machine.choose import kind_of
-from flatout.machine.model import Application, Driver, Facts, Gpu, Hardware, PciDevice, System
-from flatout.tune import batch_estimate
+from flatout.machine.machine_facts import Application, Driver, Facts, Gpu, Hardware, PciDevice, System
+from flatout.tune.batch import estimate
 
 GIB = 1 << 30
 H200 = Path(__file__).resolve().parents[1] / "machines" / "h200.json"
@@ -120,7 +120,7 @@ def test_a_batch_that_fits_by_its_own_assumptions(model, memory, system):
     assert made.usable_bytes <= memory * GIB * (0.85 if system == "Windows" else 0.92)
     if size:
         assert made.fixed_bytes + size * made.per_sample_bytes <= made.usable_bytes
-        assert size == batch_estimate.MOST or made.fixed_bytes + 2 * size * made.per_sample_bytes > made.usable_bytes
+        assert size == estimate.MOST or made.fixed_bytes + 2 * size * made.per_sample_bytes > made.usable_bytes
     else:
         assert made.fixed_bytes + made.per_sample_bytes > made.usable_bytes
     assert optimizer.optimize_batch_size(model, 2 * memory * GIB) >= size

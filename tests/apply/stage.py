@@ -6,16 +6,16 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from _flatout_agent.apply import sources
-from _flatout_agent.apply.handover import install
-from _flatout_agent.apply.model import Scene
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.apply.switchboard import Switchboard
-from _flatout_agent.patch import Patches
+from _flatout_agent.core.patches import Patches
+from _flatout_agent.knobs import script_source
+from _flatout_agent.knobs.knob import Scene
+from _flatout_agent.knobs.loader.iterator_handover import install
+from _flatout_agent.knobs.registry import KNOBS
+from _flatout_agent.knobs.switchboard import Switchboard
 
 # The tests' own files are no script's: what they say of checkpointing or of the allocator is not meant.
-find_own_files = sources.own_files
-sources.own_files = list
+find_own_files = script_source.own_files
+script_source.own_files = list
 
 # The cores are shared, and sums in another order would be other bits.
 torch.set_num_threads(1)

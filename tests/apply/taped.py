@@ -10,8 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from _flatout_agent.apply.compile import Recorded
-from _flatout_agent.apply.recording import both_passes, gradients_of, trained, twins_of
+from _flatout_agent.knobs.compile import Recorded
+from _flatout_agent.knobs.graphs.graph_recording import both_passes, gradients_of, trained, twins_of
 
 WAITS = "_local_scalar_dense"
 

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from stage import Net, Pictures, Training, same_bits, staged
 
-from _flatout_agent.apply import moving
-from _flatout_agent.apply.moving import PREFETCH, Mover
+from _flatout_agent.knobs.loader import batch_copies
+from _flatout_agent.knobs.loader.batch_copies import PREFETCH, Mover
 
 
 class Card(Mover):
@@ -206,7 +206,7 @@ def test_a_batch_waits_for_its_own_copy_alone(monkeypatch):
     mover = Mover(script)
     mover.users = {PREFETCH}
     everything = lambda tensors: {id(t): (ref(t), place) for place, t in enumerate(tensors)}  # noqa: E731
-    monkeypatch.setattr(moving, "pinned", everything)
+    monkeypatch.setattr(batch_copies, "pinned", everything)
     move = mover.wrap(lambda tensor, *_, **__: tensor, "to")
     batches = [torch.full((2,), number) for number in range(5)]
     used = []

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from stage import Training, staged
 from test_compile_knob import KINDS, EagerCompile
 
-from _flatout_agent.apply.compilations import FIRST_TO_KEEP, MOST, Compilations, Tally
+from _flatout_agent.knobs.kept_compilations import FIRST_TO_KEEP, MOST, Compilations, Tally
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch's own, while it compiles

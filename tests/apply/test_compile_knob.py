@@ -15,11 +15,11 @@ torch = pytest.importorskip("torch")
 from stage import Net, Training, find_own_files, staged
 from torch import nn
 
-from _flatout_agent.apply import sources
-from _flatout_agent.apply.compile import LIMITS, Compile, CompileLayer, _Steps
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.apply.roots import WHOLE_STEPS, RootFinder
-from _flatout_agent.apply.sources import says_create_graph
+from _flatout_agent.knobs import script_source
+from _flatout_agent.knobs.compile import LIMITS, Compile, CompileLayer, _Steps
+from _flatout_agent.knobs.registry import KNOBS
+from _flatout_agent.knobs.root_modules import WHOLE_STEPS, RootFinder
+from _flatout_agent.knobs.script_source import says_create_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
 
@@ -133,7 +133,7 @@ class Counts(nn.Module):
 
 def test_too_many_variants_are_told_and_right(monkeypatch):
     """Beyond the limit Dynamo runs the model plain and says nothing: then the knob is not called applied."""
-    monkeypatch.setattr("_flatout_agent.apply.compile.LIMITS", {"recompile_limit": 4})
+    monkeypatch.setattr("_flatout_agent.knobs.compile.LIMITS", {"recompile_limit": 4})
     config = torch._dynamo.config
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
     training = Training(model=Counts)
@@ -317,10 +317,10 @@ def test_a_penalty_that_comes_later_is_found_in_the_source(tmp_path, monkeypatch
     module = ModuleType("penalties")
     module.__file__ = str(path)
     monkeypatch.setitem(sys.modules, "penalties", module)
-    monkeypatch.setattr(sources, "MOST_FILES", 10_000)  # the whole suite is in this process
+    monkeypatch.setattr(script_source, "MOST_FILES", 10_000)  # the whole suite is in this process
     assert str(path) in find_own_files()
     assert torch.__file__ not in find_own_files()
-    monkeypatch.setattr(sources, "own_files", lambda: [str(path)])
+    monkeypatch.setattr(script_source, "own_files", lambda: [str(path)])
     (name,) = TWICE
     path.write_text(f"# {name}=True would do\ngrad(y, x, {name}=False)\n")
     assert says_create_graph() == ""

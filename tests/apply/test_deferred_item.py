@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 
 from stage import Training, staged
 
-from _flatout_agent.apply import sources
-from _flatout_agent.apply.deferred_item import DeferredItem
-from _flatout_agent.apply.later import MOST_PARTS, Later
-from _flatout_agent.apply.shown_only import lines_that_may_wait
+from _flatout_agent.knobs import script_source
+from _flatout_agent.knobs.deferrable_items import lines_that_may_wait
+from _flatout_agent.knobs.deferred_item import DeferredItem
+from _flatout_agent.knobs.deferred_number import MOST_PARTS, Later
 from conftest import EXAMPLES
 
 LOOP = """\
@@ -182,7 +182,7 @@ def train(losses):
 def test_a_script_prints_the_same_and_waits_less(tmp_path, monkeypatch):
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
-    monkeypatch.setattr(sources, "own_files", lambda: [str(path)])
+    monkeypatch.setattr(script_source, "own_files", lambda: [str(path)])
     space = {}
     exec(compile(SCRIPT, str(path), "exec"), space)
     before = vars(torch.Tensor).get("item")
@@ -211,7 +211,7 @@ def test_a_script_prints_the_same_and_waits_less(tmp_path, monkeypatch):
 
 def test_refused_with_the_lines(tmp_path, monkeypatch):
     path = tmp_path / "train.py"
-    monkeypatch.setattr(sources, "own_files", lambda: [str(path)])
+    monkeypatch.setattr(script_source, "own_files", lambda: [str(path)])
     with staged(Training()) as stage:
         assert stage.board.set({"deferred_item": "on"})["deferred_item"].code == "no-cuda-device"
         path.write_text("print(loss.item())\nbest = min(best, x.item())\n")

@@ -8,11 +8,11 @@ torch = pytest.importorskip("torch")
 
 from stage import Stage, Training
 
-from _flatout_agent.apply import allocator, sources
-from _flatout_agent.apply.model import UNKNOWN, Scene
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.apply.switchboard import Switchboard
-from _flatout_agent.drive import early_knobs
+from _flatout_agent.knobs import allocator, script_source
+from _flatout_agent.knobs.knob import UNKNOWN, Scene
+from _flatout_agent.knobs.registry import KNOBS
+from _flatout_agent.knobs.switchboard import Switchboard
+from _flatout_agent.modes.driver import early_knobs
 
 EARLY = {"cudnn_benchmark": "on", "allocator": "expandable"}
 
@@ -38,7 +38,7 @@ class CardTorch:
 def _no_variables(monkeypatch):
     for name in allocator.VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sources, "own_files", list)  # this file speaks of the allocator, too
+    monkeypatch.setattr(script_source, "own_files", list)  # this file speaks of the allocator, too
 
 
 def board_of(card, device=UNKNOWN):
@@ -126,7 +126,7 @@ def test_a_variable_is_the_users(monkeypatch, found, status, code):
 def test_a_script_that_sets_it_later(monkeypatch, tmp_path):
     path = tmp_path / "train.py"
     path.write_text('import torch, os\nos.environ["PYTORCH_CUDA_ALLOC_CONF"] = "max_split_size_mb:64"\n')
-    monkeypatch.setattr(sources, "own_files", lambda: [str(path)])
+    monkeypatch.setattr(script_source, "own_files", lambda: [str(path)])
     outcome = board_of(CardTorch()).set({"allocator": "expandable"})["allocator"]
     assert (outcome.code, outcome.details) == ("script-sets-allocator", {"where": "train.py:2"})
 

@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch")
 from stage import Net, Training, staged
 from torch import nn
 
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.foretelling import ASKED, foretold
+from _flatout_agent.knobs.registry import KNOBS
+from _flatout_agent.trial.predicted_outcomes import ASKED, foretold
 
 HANDLES_ITSELF = {"pin_memory": True, "num_workers": 1, "persistent_workers": True}
 

@@ -18,13 +18,14 @@ from stage import Net, Training, same_bits, staged
 from taped import Again, Here, RecordedHere, Taped, TapedForward
 from torch import nn
 
-from _flatout_agent.apply import graphs, sources
-from _flatout_agent.apply.compile import Recorded
-from _flatout_agent.apply.constancy import Draws
-from _flatout_agent.apply.evaluation_graphs import CALLS_BEFORE
-from _flatout_agent.apply.model import EXACT
-from _flatout_agent.apply.recording import twins_of
-from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.knobs import script_source
+from _flatout_agent.knobs.compile import Recorded
+from _flatout_agent.knobs.graphs import training_graphs
+from _flatout_agent.knobs.graphs.evaluation_graphs import CALLS_BEFORE
+from _flatout_agent.knobs.graphs.forward_purity import Draws
+from _flatout_agent.knobs.graphs.graph_recording import twins_of
+from _flatout_agent.knobs.knob import EXACT
+from _flatout_agent.knobs.registry import KNOBS
 
 plain = Net.forward
 KINDS = KNOBS
@@ -32,7 +33,7 @@ KINDS = KNOBS
 
 @pytest.fixture(autouse=True)
 def recorded_here(monkeypatch):
-    monkeypatch.setattr("_flatout_agent.apply.compile.Recorded", RecordedHere)
+    monkeypatch.setattr("_flatout_agent.knobs.compile.Recorded", RecordedHere)
 
 
 def trained(training, at_step=lambda step: None, **beside):
@@ -486,7 +487,7 @@ def test_weights_that_nothing_trains_in_a_step_have_no_gradient_rather_than_zero
 
 
 def test_large_outputs_beside_the_loss_are_not_recorded(monkeypatch):
-    monkeypatch.setattr(graphs, "LARGEST_OUTPUTS", 16)
+    monkeypatch.setattr(training_graphs, "LARGEST_OUTPUTS", 16)
     assert same_as_plain(LossInside).code == "large-outputs"
 
 
@@ -704,7 +705,7 @@ def test_backward_through_an_older_step_is_an_error_and_never_a_wrong_gradient()
 def test_retain_graph_in_the_source_is_seen(monkeypatch, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("loss.backward(retain_graph=True)\n")
-    monkeypatch.setattr(sources, "own_files", lambda: [str(script)])
+    monkeypatch.setattr(script_source, "own_files", lambda: [str(script)])
     with staged(Training(), KINDS) as stage:
         assert stage.board.set({"compile": "graphs"})["compile"].code == "graph-is-kept"
 
@@ -748,4 +749,4 @@ def test_with_bf16_beside_it():
     proof, other = trained(make(), precision="bf16")
     assert proof.status == "applied", proof
     assert other.losses == plain.losses
-    assert graphs.MOST_VARIANTS * 2 >= proof.details["cuda_graphs"] == 2
+    assert training_graphs.MOST_VARIANTS * 2 >= proof.details["cuda_graphs"] == 2

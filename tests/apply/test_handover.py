@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch")
 from stage import Pictures, Training, same_bits, seed, staged
 from torch.utils.data import DataLoader, IterableDataset, Sampler, WeightedRandomSampler
 
-from _flatout_agent.apply import limits
+from _flatout_agent.knobs.loader import worker_limits
 
 
 @pytest.fixture(autouse=True)
 def _room(monkeypatch):
     """As many workers as a test asks for, whatever this machine has."""
-    monkeypatch.setattr(limits, "processors", lambda: 8)
+    monkeypatch.setattr(worker_limits, "processors", lambda: 8)
     gc.collect()
     yield
     gc.collect()
@@ -235,19 +235,19 @@ def test_more_refusals(monkeypatch):
         assert stage.board.set({"pin_memory": "on"})["pin_memory"].code == "no-cuda-device"
         assert stage.board.set({"persistent_workers": "on"})["persistent_workers"].code == "needs-workers"
         assert stage.board.set({"workers": 100})["workers"].details["limit"] == "processors"
-        monkeypatch.setattr(limits, "free_files", lambda: 70)
+        monkeypatch.setattr(worker_limits, "free_files", lambda: 70)
         assert stage.board.set({"workers": 2})["workers"].code == "no-room-for-workers"
     with staged(Training(num_workers=2)) as stage:
         assert stage.board.set({"workers": 2})["workers"].status == "already"
 
 
 def test_spawn_needs_a_guard(monkeypatch, tmp_path):
-    monkeypatch.setattr(limits, "start_method", lambda loader: "spawn")
+    monkeypatch.setattr(worker_limits, "start_method", lambda loader: "spawn")
     script = tmp_path / "train.py"
     monkeypatch.setattr("__main__.__file__", str(script), raising=False)
     for text, guarded in (("train()", False), ("if __name__ == '__main__':\n    train()", True)):
         script.write_text(text)
-        assert limits.main_is_guarded() is guarded
+        assert worker_limits.main_is_guarded() is guarded
     script.write_text("train()")
     with staged() as stage:
         assert stage.board.set({"workers": 2})["workers"].code == "no-main-guard"

@@ -21,9 +21,10 @@ ImageFile = pytest.importorskip("PIL.ImageFile")
 from stage import Training, seed, staged
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from _flatout_agent.apply import contents, limits, living, turn_costs
-from _flatout_agent.apply.renewal import Renewal
-from _flatout_agent.apply.turn_costs import TurnCosts
+from _flatout_agent.knobs.loader import worker_limits
+from _flatout_agent.knobs.loader.reuse import restart_cost, value_checksum, worker_reuse
+from _flatout_agent.knobs.loader.reuse.restart_cost import TurnCosts
+from _flatout_agent.knobs.loader.reuse.restart_reasons import Renewal
 
 SIZE, BATCH, EPOCHS = 8, 2, 3
 LARGE = 15_000_000  # numbers of four bytes
@@ -33,8 +34,8 @@ FOLDER = os.getcwd()
 
 @pytest.fixture(autouse=True)
 def _room(monkeypatch):
-    monkeypatch.setattr(limits, "processors", lambda: 8)
-    monkeypatch.setattr(turn_costs, "LEAST_READ", 1 << 30)  # how fast this machine is decides in none of these
+    monkeypatch.setattr(worker_limits, "processors", lambda: 8)
+    monkeypatch.setattr(restart_cost, "LEAST_READ", 1 << 30)  # how fast this machine is decides in none of these
     gc.collect()
     yield
     forget()
@@ -467,9 +468,9 @@ def test_never_another_bit(name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name, planted in PLANTED.items() if planted[3] == FRESH])
 def test_each_trap_would_catch_workers_that_are_kept_blindly(name, monkeypatch):
-    monkeypatch.setattr(living.Living, "_why_fresh", lambda *_: None)
-    monkeypatch.setattr(living.Life, "may_stay", lambda self: True)
-    monkeypatch.setattr(living.Living, "_ask", lambda *_: None)
+    monkeypatch.setattr(worker_reuse.Living, "_why_fresh", lambda *_: None)
+    monkeypatch.setattr(worker_reuse.Life, "may_stay", lambda self: True)
+    monkeypatch.setattr(worker_reuse.Living, "_ask", lambda *_: None)
     plain, ours, turns = fresh_and_living(name, workers=1)
     assert turns.kept == EPOCHS - 1
     assert not same(plain, ours)
@@ -568,7 +569,7 @@ def test_two_at_once(monkeypatch):
 
     _, ours, turns = living_epochs(loop, drawing, workers=1)
     assert turns.kept == 2 * (EPOCHS - 1)  # both of the last epoch's
-    monkeypatch.setattr(living.Living, "keep", lambda *_: False)
+    monkeypatch.setattr(worker_reuse.Living, "keep", lambda *_: False)
     _, fresh, turns = living_epochs(loop, drawing, workers=1)
     assert fresh == ours
     assert turns.kept == 0
@@ -626,8 +627,8 @@ def test_a_dataset_that_raises_in_a_later_epoch():
 
 
 def test_workers_whose_memory_grows_are_renewed(monkeypatch):
-    monkeypatch.setattr(living, "MEMORY_GROWS", 0.0)
-    monkeypatch.setattr(living, "MEMORY_MORE", -1)
+    monkeypatch.setattr(worker_reuse, "MEMORY_GROWS", 0.0)
+    monkeypatch.setattr(worker_reuse, "MEMORY_MORE", -1)
     plain, ours, turns = fresh_and_living("draws", workers=1)
     assert same(plain, ours)
     assert (turns.kept, turns.fresh) == (0, EPOCHS - 1)
@@ -635,14 +636,16 @@ def test_workers_whose_memory_grows_are_renewed(monkeypatch):
 
 
 def test_how_much_memory_may_grow():
-    life = living.Life(DataLoader([1]), living.Settings(1, False, 2, False), living.FetchState(b""), TurnCosts())
-    assert not living._grown(life, [100 << 20, 50 << 20])
-    assert not living._grown(life, [149 << 20, 110 << 20])  # half as much again, or less than 64 MiB more
-    assert living._grown(life, [170 << 20, 50 << 20]) == Renewal("grown", "100 → 170 MiB")
+    life = worker_reuse.Life(
+        DataLoader([1]), worker_reuse.Settings(1, False, 2, False), worker_reuse.FetchState(b""), TurnCosts()
+    )
+    assert not worker_reuse._grown(life, [100 << 20, 50 << 20])
+    assert not worker_reuse._grown(life, [149 << 20, 110 << 20])  # half as much again, or less than 64 MiB more
+    assert worker_reuse._grown(life, [170 << 20, 50 << 20]) == Renewal("grown", "100 → 170 MiB")
 
 
 def test_workers_that_are_not_forked_are_started_anew(monkeypatch):
-    monkeypatch.setattr(living, "start_method", lambda loader: "spawn")
+    monkeypatch.setattr(worker_reuse, "start_method", lambda loader: "spawn")
     plain, ours, turns = fresh_and_living("draws", workers=1)
     assert same(plain, ours)
     assert (turns.kept, turns.fresh, turns.why) == (0, EPOCHS - 1, Renewal("not-forked"))
@@ -651,9 +654,9 @@ def test_workers_that_are_not_forked_are_started_anew(monkeypatch):
 @pytest.mark.parametrize("first", [8, 1 << 30])
 def test_what_takes_longer_to_read_than_workers_to_start(first, monkeypatch):
     """It is known from the first look on, or once a start was timed."""
-    monkeypatch.setattr(turn_costs, "LEAST_READ", 8)
-    monkeypatch.setattr(turn_costs, "FIRST_READ", first)
-    monkeypatch.setattr(turn_costs, "READ_A_SECOND", 0)
+    monkeypatch.setattr(restart_cost, "LEAST_READ", 8)
+    monkeypatch.setattr(restart_cost, "FIRST_READ", first)
+    monkeypatch.setattr(restart_cost, "READ_A_SECOND", 0)
     plain, ours, turns = fresh_and_living("nothing", workers=1)
     assert same(plain, ours)
     assert (turns.kept, turns.fresh, turns.why.code) == (0, EPOCHS - 1, "too-much-to-read")
@@ -661,12 +664,12 @@ def test_what_takes_longer_to_read_than_workers_to_start(first, monkeypatch):
 
 
 def test_what_is_read_at_most(monkeypatch):
-    monkeypatch.setattr(turn_costs, "LEAST_READ", 32 << 20)
+    monkeypatch.setattr(restart_cost, "LEAST_READ", 32 << 20)
     costs = TurnCosts()
-    assert costs.most_bytes(4) == turn_costs.FIRST_READ
+    assert costs.most_bytes(4) == restart_cost.FIRST_READ
     costs.started(4, 0.4)
     costs.started(2, 0.4)  # something was in the way
-    assert costs.most_bytes(4) == pytest.approx(0.4 * turn_costs.READ_A_SECOND, abs=8)
+    assert costs.most_bytes(4) == pytest.approx(0.4 * restart_cost.READ_A_SECOND, abs=8)
     costs.looked(1 << 20, 1.0)  # too little to tell
     costs.looked(100 << 20, 0.05)
     costs.looked(100 << 20, 0.5)
@@ -682,11 +685,11 @@ def test_what_is_read_at_most(monkeypatch):
 
 
 def test_every_byte_counts_wherever_it_lies(monkeypatch):
-    monkeypatch.setattr(contents, "AT_ONCE", 16)
+    monkeypatch.setattr(value_checksum, "AT_ONCE", 16)
     memory = torch.zeros(50, dtype=torch.uint8)
 
     def told():
-        return tuple(contents.checksums_of(memory.data_ptr() + 1, 49))
+        return tuple(value_checksum.checksums_of(memory.data_ptr() + 1, 49))
 
     assert len(told()) == 4
     seen = {told()}

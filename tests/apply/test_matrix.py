@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 from stage import Pictures, Training, same_bits, staged
 from torch import nn
 
-from _flatout_agent.apply import limits
-from _flatout_agent.apply.compile import Compile
-from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.knobs.compile import Compile
+from _flatout_agent.knobs.loader import worker_limits
+from _flatout_agent.knobs.registry import KNOBS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles or checkpoints
 
@@ -137,7 +137,7 @@ def trained(style, knobs, accumulate=2):
 
 @pytest.fixture(autouse=True)
 def _room(monkeypatch):
-    monkeypatch.setattr(limits, "processors", lambda: 8)
+    monkeypatch.setattr(worker_limits, "processors", lambda: 8)
 
 
 @pytest.fixture(scope="module")

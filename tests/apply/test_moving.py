@@ -4,10 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from _flatout_agent.apply.model import Scene
-from _flatout_agent.apply.moving import Mover
-from _flatout_agent.apply.non_blocking import NonBlocking
-from _flatout_agent.patch import Patches
+from _flatout_agent.core.patches import Patches
+from _flatout_agent.knobs.knob import Scene
+from _flatout_agent.knobs.loader.batch_copies import Mover
+from _flatout_agent.knobs.loader.non_blocking import NonBlocking
 
 
 class FakeMover(Mover):

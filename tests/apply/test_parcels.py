@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torch.utils.data._utils import worker
 
-from _flatout_agent.apply import arena, parcels
-from _flatout_agent.apply.stand_in import LiveSampler, Settings, build
+from _flatout_agent.knobs.loader import shared_memory_pool, shared_memory_transport
+from _flatout_agent.knobs.loader.replacement_iterators import LiveSampler, Settings, build
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -37,11 +37,11 @@ def packer(monkeypatch):
 def fresh_packer(monkeypatch):
     """As in a worker: torch's collation asks for shared memory only there."""
     monkeypatch.setattr(worker, "_worker_info", worker.WorkerInfo(id=0, num_workers=1, seed=0, dataset=None))
-    return parcels.Packer(arena.arena_for(torch, 1, pin=False), 0)
+    return shared_memory_transport.Packer(shared_memory_pool.arena_for(torch, 1, pin=False), 0)
 
 
 def sent(packer, batch):
-    return bytes(ForkingPickler.dumps(parcels.Parcel(packer, batch)))
+    return bytes(ForkingPickler.dumps(shared_memory_transport.Parcel(packer, batch)))
 
 
 def through(packer, batch):
@@ -232,17 +232,17 @@ def test_receiving_takes_no_threads(packer):
 
 
 def test_memory_ends_with_the_iterator():
-    before = set(arena._arenas)
+    before = set(shared_memory_pool._arenas)
     served = iterator_of(DataLoader(Everything(), batch_size=4))
     next(served)
-    assert set(arena._arenas) != before
+    assert set(shared_memory_pool._arenas) != before
     del served
     gc.collect()
-    assert set(arena._arenas) == before
+    assert set(shared_memory_pool._arenas) == before
 
 
 def test_pages_are_given_back_though_another_process_maps_them():
-    found = arena.arena_for(torch, 1, pin=False)
+    found = shared_memory_pool.arena_for(torch, 1, pin=False)
     found.memory[8 << 20 : 40 << 20] = b"1" * (32 << 20)
     reading, writing = os.pipe()
     child = os.fork()
@@ -267,7 +267,7 @@ def shmem():
 
 
 def test_a_forked_child_gives_nothing_back():
-    found = arena.arena_for(torch, 1, pin=False)
+    found = shared_memory_pool.arena_for(torch, 1, pin=False)
     found.memory[8192:8195] = b"abc"
     child = os.fork()
     if child == 0:
@@ -366,10 +366,10 @@ def test_where_addresses_are_counted_there_is_no_arena():
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 40, hard))
     try:
-        assert arena.arena_for(torch, 2, pin=False) is None
+        assert shared_memory_pool.arena_for(torch, 2, pin=False) is None
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert arena.arena_for(torch, 2, pin=False) is not None
+    assert shared_memory_pool.arena_for(torch, 2, pin=False) is not None
 
 
 class PinningTorch:
@@ -419,7 +419,7 @@ def test_what_torch_would_not_pin_is_not_pinned():
     tensors = [torch.ones(1) * number for number in range(6)]
     a, b, c, d, e, f = tensors
     batch = {"a": a, "b": [b, (c, "text")], "c": Pair(d, 1), "d": Unknown(e), "e": Pins(f)}
-    assert [tensor.item() for tensor in parcels.pinned_by_torch(torch, batch)] == [0, 1, 2, 3]
+    assert [tensor.item() for tensor in shared_memory_transport.pinned_by_torch(torch, batch)] == [0, 1, 2, 3]
 
 
 def test_a_default_device_of_the_script_is_not_asked(packer):

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from stage import Net, Pictures, Training, same_bits, staged
 from torch import nn
 
-from _flatout_agent.apply.outputs import changed_tensors
-from _flatout_agent.apply.roots import RootFinder
+from _flatout_agent.knobs.nested_tensors import changed_tensors
+from _flatout_agent.knobs.root_modules import RootFinder
 
 
 def test_seen_inside_and_float32_outside():
@@ -116,7 +116,7 @@ class Float32Autocast:
 
 @pytest.mark.parametrize(("dtype", "low"), [(torch.float32, False), (torch.bfloat16, True), (torch.float16, True)])
 def test_autocast_is_told_by_its_dtype(dtype, low):
-    from _flatout_agent.apply.roots import autocast_is_on
+    from _flatout_agent.knobs.root_modules import autocast_is_on
 
     assert autocast_is_on(Float32Autocast(dtype)) is low
 
@@ -341,8 +341,8 @@ def test_fp16_is_scaled_and_the_scripts_clipping_sees_true_gradients():
 
 
 def scaled(model, optimizer):
-    from _flatout_agent.apply.loss_scale import LossScale
-    from _flatout_agent.apply.model import Scene
+    from _flatout_agent.knobs.knob import Scene
+    from _flatout_agent.knobs.loss_scale import LossScale
 
     scene = Scene(torch)
     scene.found([model], [optimizer])

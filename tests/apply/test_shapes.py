@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from stage import Pictures, Training, staged
 
-from _flatout_agent.apply.fetching import Fetching, same_shapes
+from _flatout_agent.knobs.loader.fetch_randomness import Fetching, same_shapes
 
 
 def seen(*batches):

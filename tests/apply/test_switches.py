@@ -9,12 +9,12 @@ torch = pytest.importorskip("torch")
 from stage import Training, same_bits, staged
 from torch import nn
 
-from _flatout_agent import guard
-from _flatout_agent.apply.cudnn_benchmark import CudnnBenchmark
-from _flatout_agent.apply.model import Knob, applied
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.apply.switchboard import ORDER
-from _flatout_agent.apply.tf32 import Tf32
+from _flatout_agent.core import fault_guard
+from _flatout_agent.knobs.cudnn_benchmark import CudnnBenchmark
+from _flatout_agent.knobs.knob import Knob, applied
+from _flatout_agent.knobs.registry import KNOBS
+from _flatout_agent.knobs.switchboard import ORDER
+from _flatout_agent.knobs.tf32 import Tf32
 
 
 def test_names_are_those_of_the_catalogue():
@@ -185,7 +185,7 @@ class Faulty(Knob):
 
 
 def test_a_fault_of_ours_stays_ours(monkeypatch):
-    monkeypatch.setattr(guard, "_seen", set())
+    monkeypatch.setattr(fault_guard, "_seen", set())
     with staged(kinds={"cpu_threads": Faulty}) as stage:
         assert stage.board.set({"cpu_threads": "raise"})["cpu_threads"].code == "fault"
         assert Faulty.off == 1
@@ -227,10 +227,10 @@ def test_only_what_differs_is_changed():
 
 def test_a_script_that_checkpoints_itself(tmp_path, monkeypatch):
     """One checkpoint inside another fails in the backward pass, where nothing can be repeated."""
-    from _flatout_agent.apply import sources
+    from _flatout_agent.knobs import script_source
 
     path = tmp_path / "train.py"
-    monkeypatch.setattr(sources, "own_files", lambda: [str(path)])
+    monkeypatch.setattr(script_source, "own_files", lambda: [str(path)])
     for text in ("from torch.utils.checkpoint import checkpoint", "model.gradient_checkpointing_enable()"):
         path.write_text(text + "\n")
         with staged() as stage:

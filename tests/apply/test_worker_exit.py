@@ -16,7 +16,7 @@ SCRIPT = """
 import atexit, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset, dataloader
-from _flatout_agent.apply import stand_in
+from _flatout_agent.knobs import stand_in
 
 made = dataloader._MultiProcessingDataLoaderIter.__init__
 
@@ -55,10 +55,10 @@ OWN_SCRIPT = """
 import atexit, threading, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset, dataloader
-from _flatout_agent.observe import loader as observed
-from _flatout_agent.clock import StepClock
-from _flatout_agent.patch import Patches
-from _flatout_agent.tape import Tape
+from _flatout_agent.timeline.hooks import loader as observed
+from _flatout_agent.timeline.step_clock import StepClock
+from _flatout_agent.core.patches import Patches
+from _flatout_agent.timeline.event_buffer import Tape
 
 kind = dataloader._MultiProcessingDataLoaderIter
 made = kind.__init__

@@ -8,11 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from _flatout_agent.clock import StepClock
-from _flatout_agent.deep.flops import FlopLook
-from _flatout_agent.deep.kernels import ProfileLook
-from _flatout_agent.deep.syncs import SyncLook
-from _flatout_agent.tape import Tape
+from _flatout_agent.modes.deep_look.device_kernels import ProfileLook
+from _flatout_agent.modes.deep_look.flops import FlopLook
+from _flatout_agent.modes.deep_look.hidden_syncs import SyncLook
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.step_clock import StepClock
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import fetch
 
-from _flatout_agent import guard
-from _flatout_agent.clock import StepClock
-from _flatout_agent.deep import kernels, sampling, schedule
-from _flatout_agent.deep.fetching import MOST_WORKERS, has_room
-from _flatout_agent.patch import Patches
-from _flatout_agent.tape import Tape
+from _flatout_agent.core import fault_guard
+from _flatout_agent.core.patches import Patches
+from _flatout_agent.modes.deep_look import device_kernels, schedule, stack_sampling
+from _flatout_agent.modes.deep_look.sample_cost import MOST_WORKERS, has_room
+from _flatout_agent.timeline.event_buffer import Tape
+from _flatout_agent.timeline.step_clock import StepClock
 
 
 class Planted:
@@ -56,9 +56,9 @@ class Planted:
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    monkeypatch.setattr(guard, "_seen", set())
+    monkeypatch.setattr(fault_guard, "_seen", set())
     written, faults = [], []
-    monkeypatch.setattr(guard, "_report", lambda where, text: faults.append(where))
+    monkeypatch.setattr(fault_guard, "_report", lambda where, text: faults.append(where))
     patches, tape = Patches(), Tape(StepClock(0), lambda now: None)
 
     def write(**fields):
@@ -175,7 +175,7 @@ def test_the_line_inside_the_dataset_is_the_users_own():
 
     folder = torch.__file__.rsplit("__init__", 1)[0]
     loader = DataLoader(Data(torch.zeros(30, 2)), batch_size=5)
-    sampler = sampling.Sampler(threading.get_ident(), folder)
+    sampler = stack_sampling.Sampler(threading.get_ident(), folder)
     sampler.start()
     list(loader)
     time.sleep(0.05)  # outside of the dataset: not counted
@@ -189,9 +189,9 @@ def test_the_line_inside_the_dataset_is_the_users_own():
 
 
 def test_the_sampler_ends_by_itself(monkeypatch):
-    monkeypatch.setattr(sampling, "LONGEST", 0.05)
+    monkeypatch.setattr(stack_sampling, "LONGEST", 0.05)
     before = sys.getswitchinterval()
-    sampler = sampling.Sampler(threading.get_ident(), "/nowhere")
+    sampler = stack_sampling.Sampler(threading.get_ident(), "/nowhere")
     ended = threading.Event()
     sampler.after = ended.set
     sampler.start()
@@ -226,8 +226,8 @@ def test_what_the_device_did():
         Event("Memcpy HtoD (Pinned -> Device)", 100_000, 20_000),
         Event("gemm", 0, 1_000_000, device=1),
     ]
-    work = kernels.device_work(events, "CUDA", 0)
-    told = kernels.device_story(work, 200_000, steps=2)
+    work = device_kernels.device_work(events, "CUDA", 0)
+    told = device_kernels.device_story(work, 200_000, steps=2)
     assert told["device_busy"] == [60_000 + 9_500 + 20_000, 200_000]
     assert told["kernels_per_step"] == 1.5
     assert told["gaps"] == {"count": 1, "ns": 30_000, "longest_ns": 30_000}
@@ -236,6 +236,6 @@ def test_what_the_device_did():
 
 
 def test_a_device_that_did_nothing():
-    told = kernels.device_story([], 1000, steps=3)
+    told = device_kernels.device_story([], 1000, steps=3)
     assert told["device_busy"] == [0, 1000]
     assert (told["kernels_per_step"], told["top"]) == (0, [])

@@ -14,7 +14,7 @@ from healthy import ASPEED, DATA_CENTRE, GIB, INTEL, NVSWITCH, RADEON, RAPHAEL, 
 
 from flatout.base.records import Missing
 from flatout.machine import compatibility
-from flatout.machine.model import Extension, Facts, Gpu, GpuProcess, Library, Symptom, Xid
+from flatout.machine.machine_facts import Extension, Facts, Gpu, GpuProcess, Library, Symptom, Xid
 from flatout.machine.versions import at_least, parse
 
 Break = Callable[[Facts, Kind], object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.doctor import page, registry, verdict
 from flatout.doctor.model import Finding, Layer
-from flatout.machine.model import Cuda, Driver, Facts, Gpu, Hardware, PciDevice, Symptom, System, Torch
+from flatout.machine.machine_facts import Cuda, Driver, Facts, Gpu, Hardware, PciDevice, Symptom, System, Torch
 
 RULES = tuple(rule for rule in registry.all_rules() if rule.layer in (Layer.HARDWARE, Layer.DRIVER))
 

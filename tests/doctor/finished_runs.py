@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.base.records import Missing, replace
 from flatout.doctor import after_run
-from flatout.machine.model import Gpu, HostMemory, Interpreter, Machine, Processor, System
+from flatout.machine.machine_facts import Gpu, HostMemory, Interpreter, Machine, Processor, System
 from flatout.machine.run_look import (
     BlockingRead,
     Copies,

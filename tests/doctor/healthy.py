@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flatout.base.records import Missing, decode, encode
 from flatout.machine import compatibility
-from flatout.machine.model import (
+from flatout.machine.machine_facts import (
     Application,
     Cuda,
     Driver,

@@ -11,7 +11,7 @@ import pytest
 
 from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "schema" / "verdict.schema.json").read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.doctor.paste.draft import Draft
 from flatout.doctor.paste.reader import READERS, clean
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 MIB = 1 << 20
 

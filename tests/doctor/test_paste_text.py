@@ -11,7 +11,7 @@ from test_paste_samples import COLLECT_ENV, MIB, NEW_TABLE, OLD_TABLE, QUERY, co
 from flatout.base.records import dump
 from flatout.doctor.paste.clean import HEAD, TAIL
 from flatout.doctor.paste.reader import read
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # -- what happens to text on its way ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from flatout.base.records import Missing, Struct
 from flatout.doctor import page, registry, verdict
 from flatout.doctor.model import Finding, Severity, Verdict
-from flatout.machine.model import Facts, Symptom, Xid
+from flatout.machine.machine_facts import Facts, Symptom, Xid
 
 RULES = registry.all_rules()
 PAIRS = [(fault, kind) for fault in FAULTS for kind in NVIDIA_KINDS if fault.on(kind)]

@@ -7,7 +7,7 @@ import pytest
 from flatout.base.records import Missing
 from flatout.doctor import page, registry, verdict
 from flatout.doctor.model import Finding, Layer, Severity
-from flatout.machine.model import (
+from flatout.machine.machine_facts import (
     Application,
     Cuda,
     Driver,

@@ -27,7 +27,18 @@ from findings import (
 
 from flatout.base.records import Missing
 from flatout.doctor.model import Severity
-from flatout.machine.model import Application, Cuda, Driver, GpuProcess, Hardware, Library, PciDevice, System, Torch, Xid
+from flatout.machine.machine_facts import (
+    Application,
+    Cuda,
+    Driver,
+    GpuProcess,
+    Hardware,
+    Library,
+    PciDevice,
+    System,
+    Torch,
+    Xid,
+)
 
 UNBOUND = PciDevice(vendor="nvidia", name="NVIDIA GeForce RTX 4090", kind="discrete", kernel_driver="none")
 NOUVEAU = PciDevice(vendor="nvidia", name="NVIDIA GeForce RTX 4090", kind="discrete", kernel_driver="nouveau")

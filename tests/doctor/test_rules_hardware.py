@@ -27,7 +27,7 @@ from findings import (
 from flatout.base import records
 from flatout.doctor import page, registry, verdict
 from flatout.doctor.model import Severity
-from flatout.machine.model import Cuda, Driver, Facts, Hardware, PciDevice, System, Torch, Xid
+from flatout.machine.machine_facts import Cuda, Driver, Facts, Hardware, PciDevice, System, Torch, Xid
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines"
 

@@ -8,7 +8,7 @@ from flatout.base.records import Missing
 from flatout.doctor import page, registry
 from flatout.doctor.model import Severity
 from flatout.doctor.verdict import judge
-from flatout.machine.model import (
+from flatout.machine.machine_facts import (
     Application,
     Cuda,
     Driver,

@@ -23,11 +23,11 @@ from flatout.launch import folder, own_argument
 from flatout.launch.own_argument import BATCH, RATE
 from flatout.launch.settings import Asked, decide
 from flatout.machine import script_look
-from flatout.machine.model import Facts
-from flatout.tune import config_file
-from flatout.tune.batch_line import RateRule, batch_line
-from flatout.tune.lasting import Lasting
-from flatout.tune.run_length import find_length
+from flatout.machine.machine_facts import Facts
+from flatout.tune.batch.command_line import RateRule, batch_line
+from flatout.tune.config import config_file
+from flatout.tune.execution.longer_script import Lasting
+from flatout.tune.search.run_length import find_length
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DIGITS = "9" * 5000

@@ -16,7 +16,7 @@ from flatout.cli.commandline import NotWrittenError, write_record
 from flatout.cli.main import NOT_WRITTEN
 from flatout.cli.tune_stopped import unharmed
 from flatout.doctor.paste.reader import read
-from flatout.machine.model import Driver
+from flatout.machine.machine_facts import Driver
 
 FULL = Path("/dev/full")
 COMMANDS = (["explain", "workers"], ["facts"], ["--help"])

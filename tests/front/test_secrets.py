@@ -14,7 +14,7 @@ from flatout.base import secret_forms
 from flatout.base.secret_forms import cut_scrubbed, scrubbed
 from flatout.base.secrets import hide, secrets_in
 from flatout.launch import error_texts
-from flatout.launch.trial import TrialChild
+from flatout.launch.trial_process import TrialChild
 
 WANDB = "deadbeef0123456789deadbeef0123456789aaaa"
 

@@ -15,9 +15,9 @@ from flatout.base.records import Missing
 from flatout.knobs import profile_file
 from flatout.launch.protection import Unprotected
 from flatout.measure.statistics import Comparison, Pair, compare, spread_of_pairs
-from flatout.tune.model import Mode, Segment, SegmentResult, Values
-from flatout.tune.schedule import a_first
-from flatout.tune.trials import Trials
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.arm_order import a_first
+from flatout.tune.search.questions_and_answers import Mode, Segment, SegmentResult, Values
 
 SETTLING = 24  # steps
 

@@ -12,7 +12,7 @@ import os
 from asking import SETTLING, Asking, of_a_profile
 
 from flatout.base.records import Missing, dump
-from flatout.tune.model import Mode, Values
+from flatout.tune.search.questions_and_answers import Mode, Values
 
 PAIRS = int(os.environ.get("FLATOUT_PAIRS", "16"))
 TIMED_S = float(os.environ.get("FLATOUT_TIMED", "1.0"))

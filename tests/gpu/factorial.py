@@ -17,7 +17,7 @@ import time
 from asking import SETTLING, Asking, of_a_profile
 
 from flatout.base.records import Missing, dump
-from flatout.tune.model import Mode, OutcomeState, Values
+from flatout.tune.search.questions_and_answers import Mode, OutcomeState, Values
 
 PAIRS = int(os.environ.get("FLATOUT_PAIRS", "12"))
 TIMED_S = float(os.environ.get("FLATOUT_TIMED", "0.7"))

@@ -24,9 +24,9 @@ from flatout.knobs import catalogue
 from flatout.knobs.model import Switch
 from flatout.launch.protection import Unprotected
 from flatout.measure.statistics import Pair, compare, spread_of_pairs
-from flatout.tune.model import Mode, OutcomeState, Status
-from flatout.tune.schedule import a_first
-from flatout.tune.trials import Trials
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.arm_order import a_first
+from flatout.tune.search.questions_and_answers import Mode, OutcomeState, Status
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPECIMENS = ("behavior", "gpt", "restoration", "vision")

@@ -7,7 +7,7 @@ short because a shared machine's speed wanders by several per cent within a seco
 gives one observation, the log
 of the ratio of its on- to its off-time; the estimate is their mean without the most extreme twentieth at either end
 (one hiccup would drown half a per cent), the interval a bootstrap of that estimate. The ratio of the plain sums is
-given beside it, and whether the observers on tensors were at rest (see observe/resting.py and observe/glances.py).
+given beside it, and whether the observers on tensors were at rest (see hook_suspension.py and step_sampling.py).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "apply"))
 from stage import Net, Pictures, Stage, Training, same_bits
 
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.apply.stand_in import LiveSampler, Settings, build
+from _flatout_agent.knobs.loader.replacement_iterators import LiveSampler, Settings, build
+from _flatout_agent.knobs.registry import KNOBS
 
 sys.path.pop(0)
 
@@ -299,7 +299,7 @@ def test_cuda_tensors_in_the_dataset_stay_here(stage_on_card):
 
 
 def test_pinned_batches_that_a_validation_fetches_in_inference_mode_are_replayed():
-    from _flatout_agent.replay import HOST, Replay
+    from _flatout_agent.trial.replayed_batches import HOST, Replay
 
     data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64))
     replay = Replay(torch)

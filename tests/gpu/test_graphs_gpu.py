@@ -9,9 +9,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn
 
-from _flatout_agent.apply.model import EXACT, Scene
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.apply.switchboard import Switchboard
+from _flatout_agent.knobs.knob import EXACT, Scene
+from _flatout_agent.knobs.registry import KNOBS
+from _flatout_agent.knobs.switchboard import Switchboard
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_recorded_trains_on_as_if_nothing_had_been_tried(kind):
 
 def test_the_generator_survives_a_recording_that_fails():
     """Past the look for what waits: the recording itself breaks, in the middle of its draws."""
-    from _flatout_agent.apply.recording import Recorder
+    from _flatout_agent.knobs.graphs.graph_recording import Recorder
 
     class Blind(Recorder):
         def no_waiting(self):
@@ -203,13 +203,13 @@ def test_the_generator_survives_a_recording_that_fails():
 
             return contextlib.nullcontext()
 
-    from _flatout_agent.apply import graphs
+    from _flatout_agent.knobs.graphs import training_graphs
 
-    before, graphs.Graphs.recorder = graphs.Graphs.recorder, Blind
+    before, training_graphs.Graphs.recorder = training_graphs.Graphs.recorder, Blind
     try:
         proof, _ = same(Sparse)
     finally:
-        graphs.Graphs.recorder = before
+        training_graphs.Graphs.recorder = before
     assert proof.code == "cannot-be-recorded", proof
     torch.nn.functional.dropout(torch.ones(8, device="cuda"))
     torch.cuda.synchronize()

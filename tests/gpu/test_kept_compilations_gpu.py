@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "apply"))
 from stage import Stage, Training
 
-from _flatout_agent.apply.registry import KNOBS
+from _flatout_agent.knobs.registry import KNOBS
 
 sys.path.pop(0)
 

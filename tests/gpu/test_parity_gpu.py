@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
 from flatout.measure.parity import Verdict
-from flatout.tune.parity import Gate
-from flatout.tune.trials import Trials
+from flatout.tune.confirmation.parity_runs import Gate
+from flatout.tune.execution.trial_runner import Trials
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -27,7 +27,7 @@ sys.path.pop(0)
 
 from flatout import BatchSizeOptimizer, GPUOptimizer, GPUPerformanceAnalyzer, TrainingAccelerator
 from flatout.machine import nvml
-from flatout.machine.tally import used
+from flatout.machine.card_totals import used
 
 pytestmark = [
     pytest.mark.gpu,

@@ -122,16 +122,18 @@ def tape_graphs():
     from taped import RecordedHere
 
     del sys.path[0], sys.modules["taped"]  # else it counts as a module of the script's own
-    sys.modules["_flatout_agent.apply.compile"].Recorded = RecordedHere
+    sys.modules["_flatout_agent.knobs.compile"].Recorded = RecordedHere
 
 
 def begin_agent(backend, pickling):
-    from _flatout_agent import drive, profile, start
-    from _flatout_agent.apply.compile import Compile
+    from _flatout_agent import start
+    from _flatout_agent.knobs.compile import Compile
+    from _flatout_agent.modes import driver as drive
+    from _flatout_agent.modes import profile_mode
 
     if backend:
         Compile.backend = backend  # Dynamo and autograd without the minutes of a compiler
-    made, put_on = drive.Driver.__init__, profile.ProfileCourse._put_on
+    made, put_on = drive.Driver.__init__, profile_mode.ProfileCourse._put_on
 
     def noted(self, *args, **kwargs):
         made(self, *args, **kwargs)
@@ -144,7 +146,7 @@ def begin_agent(backend, pickling):
         put_on(self, driver)
         pickles["dressed"] += map(pickled, roots)
 
-    drive.Driver.__init__, profile.ProfileCourse._put_on = noted, _put_on
+    drive.Driver.__init__, profile_mode.ProfileCourse._put_on = noted, _put_on
     start.begin()
 
 

@@ -211,7 +211,7 @@ def test_the_profile_lies_beside_the_script_not_in_the_working_folder(flatout, t
 def test_which_card_is_meant():
     """Of several cards the profile's own counts; one that was asked for counts alone."""
     from flatout.launch.fingerprint import card_of
-    from flatout.machine.model import Driver, Gpu
+    from flatout.machine.machine_facts import Driver, Gpu
 
     def gpu(index, name):
         return Gpu(index=index, name=name, uuid=f"GPU-{index}", memory_total_bytes=8 << 30, memory_free_bytes=(8 - index) << 30)

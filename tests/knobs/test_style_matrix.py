@@ -60,6 +60,6 @@ def test_what_is_wrong_is_found(forks, tmp_path):
 
 
 def test_every_knob_is_in_a_group():
-    from _flatout_agent.apply.registry import KNOBS
+    from _flatout_agent.knobs.registry import KNOBS
 
     assert {name for knobs in GROUPS.values() for name in knobs} == set(KNOBS)

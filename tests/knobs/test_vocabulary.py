@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from _flatout_agent import apply
-from _flatout_agent.apply import compile as compiling
-from _flatout_agent.apply.registry import KNOBS as REGISTRY
+from _flatout_agent import knobs
+from _flatout_agent.knobs import compile as compiling
+from _flatout_agent.knobs.registry import KNOBS as REGISTRY
 from flatout.base.words import LANGUAGES, Words, catalogue
 from flatout.knobs.catalogue import KNOBS
 from flatout.knobs.model import Came, KnobUse, Switch
 from flatout.measure import knob_use
 from flatout.report import run_knobs
 
-FOLDER = Path(inspect.getfile(apply)).parent
+FOLDER = Path(inspect.getfile(knobs)).parent
 
 MAKERS = {"applied", "already", "refused"}
 FRONT = {

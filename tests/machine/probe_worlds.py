@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flatout.machine.world import Output, World
+from flatout.machine.probe_host import Output, World
 
 NOT_THERE = Output(code=None, stderr="No such file or directory")
 H200 = "0000:00:06.0"

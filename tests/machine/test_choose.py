@@ -13,7 +13,7 @@ from flatout.base.words import Words, catalogue
 from flatout.machine import choose as choosing
 from flatout.machine import visible
 from flatout.machine.choose import choose, kind_of
-from flatout.machine.model import Gpu, PciDevice
+from flatout.machine.machine_facts import Gpu, PciDevice
 
 GIB = 1 << 30
 NVIDIA = (

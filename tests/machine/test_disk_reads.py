@@ -8,7 +8,7 @@ import pytest
 
 from flatout.launch import disk_reads
 from flatout.machine import host, open_files
-from flatout.machine.model import HostMemory
+from flatout.machine.machine_facts import HostMemory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by /proc, and by the kernel's counters")
 OPENS = """

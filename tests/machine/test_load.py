@@ -10,8 +10,8 @@ from fake_nvml import H200, MIB, FakeNvml
 from conftest import EXAMPLES
 from flatout.base.records import Missing
 from flatout.base.words import Words
-from flatout.machine.load import Load
-from flatout.machine.model import Gpu
+from flatout.machine.card_load import Load
+from flatout.machine.machine_facts import Gpu
 from flatout.report import load as report
 
 

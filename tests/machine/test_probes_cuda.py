@@ -9,9 +9,9 @@ import sys
 from probe_worlds import world, write
 
 from flatout.base.records import Missing
-from flatout.machine import world as worlds
+from flatout.machine import probe_host as worlds
+from flatout.machine.probe_host import Output
 from flatout.machine.probes import cuda_side, disk, environment, python_side
-from flatout.machine.world import Output
 
 NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.88\n"
 

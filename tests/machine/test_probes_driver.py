@@ -10,10 +10,10 @@ import pytest
 from probe_worlds import VERSION_580, h200_vm, world, write
 
 from flatout.base.records import Missing
-from flatout.machine import world as worlds
-from flatout.machine.model import Driver
+from flatout.machine import probe_host as worlds
+from flatout.machine.machine_facts import Driver
+from flatout.machine.probe_host import Output
 from flatout.machine.probes import containers, driver_library, kernel, nvidia_smi, secure_boot, xid
-from flatout.machine.world import Output
 
 
 def test_h200(tmp_path):

@@ -17,11 +17,11 @@ from flatout.base import records
 from flatout.base.records import Missing
 from flatout.machine import gather as gathering
 from flatout.machine import nvml, timed
-from flatout.machine import world as worlds
+from flatout.machine import probe_host as worlds
 from flatout.machine.gather import gather
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
+from flatout.machine.probe_host import Output
 from flatout.machine.probes import environment, kernel, xid
-from flatout.machine.world import Output
 
 SOURCE = Path(nvml.__file__).parents[1]
 

@@ -10,7 +10,7 @@ from fake_nvml import H200, MIB, FakeNvml, NVMLError
 
 from flatout.base.records import Missing
 from flatout.machine import nvml
-from flatout.machine.model import UNKNOWN
+from flatout.machine.machine_facts import UNKNOWN
 
 
 @pytest.fixture

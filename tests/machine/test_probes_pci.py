@@ -8,8 +8,8 @@ import pytest
 from probe_worlds import h200_vm, pci_device, world, write
 
 from flatout.base.records import Missing
+from flatout.machine.probe_host import Output
 from flatout.machine.probes import laptop, pci, pci_macos, pci_windows
-from flatout.machine.world import Output
 
 PCI_IDS = """\
 # a piece of the table

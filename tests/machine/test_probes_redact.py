@@ -8,18 +8,7 @@ import pytest
 
 from flatout.base import records
 from flatout.machine.gather import gather
-from flatout.machine.model import (
-    Application,
-    Cuda,
-    Driver,
-    Facts,
-    Gpu,
-    GpuProcess,
-    Interpreter,
-    Library,
-    Torch,
-    Xid,
-)
+from flatout.machine.machine_facts import Application, Cuda, Driver, Facts, Gpu, GpuProcess, Interpreter, Library, Torch, Xid
 from flatout.machine.redact import own_names, redact
 
 UUID = "GPU-8a5612ab-1111-2222-3333-444455556666"

@@ -14,9 +14,9 @@ import pytest
 from probe_worlds import world
 
 from flatout.base.records import Missing
+from flatout.machine import probe_host as worlds
 from flatout.machine import torch_child
-from flatout.machine import world as worlds
-from flatout.machine.world import Output
+from flatout.machine.probe_host import Output
 
 LIKE_TORCH = """
 import types

@@ -8,7 +8,7 @@ import pytest
 
 from flatout.base.records import Missing
 from flatout.base.words import catalogue
-from flatout.machine.model import ScriptLook
+from flatout.machine.machine_facts import ScriptLook
 from flatout.machine.script_look import LARGEST, look
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

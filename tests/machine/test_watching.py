@@ -16,9 +16,9 @@ from flatout.base.records import Missing, encode
 from flatout.launch import child, watcher
 from flatout.launch.watcher import Watcher
 from flatout.machine import host, nvml
-from flatout.machine.model import Gpu
+from flatout.machine.card_totals import Tally
+from flatout.machine.machine_facts import Gpu
 from flatout.machine.run_look import DeviceLook, Regime
-from flatout.machine.tally import Tally
 from flatout.measure.gpu_state import compare
 
 THERMAL, POWER_CAP, IDLE = 0x40, 0x4, 0x1

@@ -4,8 +4,8 @@ import pytest
 
 from flatout.doctor import remedy
 from flatout.machine import worker_estimate
-from flatout.machine.model import Facts
-from flatout.tune import config_estimate
+from flatout.machine.machine_facts import Facts
+from flatout.tune.config import estimate
 
 
 @pytest.mark.parametrize("cores", [2, 3, 4, 8, 12, 16, 64])
@@ -14,8 +14,8 @@ def test_the_doctor_and_a_configuration_say_the_same(cores, system):
     facts = Facts()
     facts.processor.usable = float(cores)
     facts.system.name = system
-    here = config_estimate.MachineFacts(cores=float(cores), system=system)
-    configured, _ = config_estimate.workers(here, config_estimate.PRESETS[config_estimate.USUAL])
+    here = estimate.MachineFacts(cores=float(cores), system=system)
+    configured, _ = estimate.workers(here, estimate.PRESETS[estimate.USUAL])
     assert remedy.worker_count(facts) == configured == worker_estimate.estimate(cores, system)
 
 

@@ -14,10 +14,10 @@ from flatout.base.words import LANGUAGES, Words
 from flatout.cli import batch_flags
 from flatout.cli.protected import sentences
 from flatout.launch import protection
-from flatout.launch.guard import Guard
 from flatout.launch.protection import KINDS, Kind, Trying, choose
-from flatout.tune.batch_line import RateRule
-from flatout.tune.model import BatchGoal
+from flatout.launch.python_guard import Guard
+from flatout.tune.batch.command_line import RateRule
+from flatout.tune.search.questions_and_answers import BatchGoal
 
 
 def trying(tmp_path, wanted="", line=(sys.executable, "train.py")):

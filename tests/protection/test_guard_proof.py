@@ -15,8 +15,8 @@ from flatout.base.words import Words
 from flatout.launch import environment
 from flatout.launch.guard_proof import can_be_guarded, interpreter_options
 from flatout.launch.protection import Trying, Unprotected, choose
-from flatout.launch.trial import TrialChild
-from flatout.tune.first_look import reason
+from flatout.launch.trial_process import TrialChild
+from flatout.tune.execution.failed_first_look import reason
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"

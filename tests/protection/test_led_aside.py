@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.launch.guard import Guard
+from flatout.launch.python_guard import Guard
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 

@@ -10,7 +10,7 @@ import pytest
 
 from flatout.base.words import LANGUAGES, Words
 from flatout.launch.landlock import Landlock
-from flatout.launch.trial import QUIET, TrialChild
+from flatout.launch.trial_process import QUIET, TrialChild
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the service is Linux's")
 

@@ -12,7 +12,7 @@ import pytest
 
 from _flatout_agent.wire import NO_SOCKETS
 from flatout.base.words import LANGUAGES, Words
-from flatout.launch.told import network_limit
+from flatout.launch.trial_messages import network_limit
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"

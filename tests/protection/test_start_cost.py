@@ -10,10 +10,10 @@ import pytest
 
 resource = pytest.importorskip("resource")
 
-from flatout.launch.guard import Guard
 from flatout.launch.landlock import Landlock
 from flatout.launch.protection import Unprotected
-from flatout.launch.trial import TrialChild
+from flatout.launch.python_guard import Guard
+from flatout.launch.trial_process import TrialChild
 
 MOST_S = 0.3
 

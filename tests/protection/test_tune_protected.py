@@ -10,8 +10,8 @@ import pytest
 from planted_files import Homes
 
 from conftest import QUIET
-from flatout.launch import watch
-from flatout.launch.guard import Guard
+from flatout.launch import changed_files
+from flatout.launch.python_guard import Guard
 
 TRAIN = """
 import csv, os, shutil, sys
@@ -123,7 +123,7 @@ block.unlink()
 @pytest.mark.skipif(sys.platform != "linux", reason="what a program has in its memory, Linux tells")
 def test_shared_memory_of_a_living_program_is_its_own(tmp_path, monkeypatch):
     """It may lie there for hours, and goes with that program."""
-    monkeypatch.setattr(watch, "DORMANT_S", 0.0)
+    monkeypatch.setattr(changed_files, "DORMANT_S", 0.0)
     left = Path("/dev/shm") / f"flatout-test-{os.getpid()}"
     semaphore = left.with_name(f"sem.{left.name}")  # of a program that was killed; a tracker removes it later
     left.write_text("somebody's")

@@ -10,7 +10,7 @@ from _flatout_agent.wire import HOSTS, REFUSED_HOSTS
 from flatout.launch import protection
 from flatout.launch.protection import Trying
 from flatout.launch.scratch import Scratch
-from flatout.launch.trial import TrialChild
+from flatout.launch.trial_process import TrialChild
 
 LONGEST_S = 240
 

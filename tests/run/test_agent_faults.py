@@ -67,7 +67,7 @@ class Stage:
 def functions():
     for path in sorted(AGENT.rglob("*.py")):
         parts = path.relative_to(AGENT).with_suffix("").parts
-        if parts[0] not in ELSEWHERE:
+        if not any(".".join(parts[:depth]) in ELSEWHERE for depth in range(1, len(parts) + 1)):
             for name, _ in planting.functions_of(ast.parse(path.read_text(encoding="utf-8"))):
                 yield f"{'.'.join(parts)}:{name}"
 

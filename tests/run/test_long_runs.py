@@ -11,7 +11,7 @@ import pytest
 
 from flatout.base.clock import SystemClock
 from flatout.launch.run import run_observed
-from flatout.machine.model import Interpreter
+from flatout.machine.machine_facts import Interpreter
 from flatout.measure.summary import summarise
 
 pytest.importorskip("torch")

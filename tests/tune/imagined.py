@@ -11,17 +11,8 @@ from flatout.base.records import replace
 from flatout.knobs.model import Bound, Numerics
 from flatout.measure.statistics import Window
 from flatout.measure.time_to_loss import LossCurve
-from flatout.tune.model import (
-    Finished,
-    Mode,
-    Offer,
-    Outcome,
-    OutcomeState,
-    Plan,
-    SegmentResult,
-    Status,
-)
-from flatout.tune.search import Search
+from flatout.tune.search.questions_and_answers import Finished, Mode, Offer, Outcome, OutcomeState, Plan, SegmentResult, Status
+from flatout.tune.search.search import Search
 
 TOLERANCE, EXACT, RESAMPLED, TRAINING = Numerics.TOLERANCE, Numerics.EXACT, Numerics.RESAMPLED, Numerics.TRAINING
 

@@ -18,10 +18,10 @@ from conftest import EXAMPLES, QUIET
 from flatout.base.clock import SystemClock
 from flatout.knobs.model import Bound, Numerics
 from flatout.launch.run import Wanted, run_observed
-from flatout.tune.auto import JOURNAL, AutoTuner, auto_course
-from flatout.tune.model import Ending, Finished, Mode, Plan
-from flatout.tune.plan import make, make_exact
-from flatout.tune.search import Search
+from flatout.tune.execution.auto_tuning import JOURNAL, AutoTuner, auto_course
+from flatout.tune.search.questions_and_answers import Ending, Finished, Mode, Plan
+from flatout.tune.search.search import Search
+from flatout.tune.search.what_to_try import make, make_exact
 
 pytestmark = pytest.mark.calm
 

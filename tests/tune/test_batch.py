@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from imagined import Machine, plan, search
 
 from flatout.base.records import Missing, replace
-from flatout.tune.batch import (
+from flatout.tune.batch.size_policy import (
     BatchPolicy,
     chosen,
     is_safe,
@@ -16,8 +16,8 @@ from flatout.tune.batch import (
     safe_size,
     smaller_size,
 )
-from flatout.tune.model import BatchGoal, BatchProbe, Ending, Finished, Mode, SegmentResult, Status
-from flatout.tune.search import Search
+from flatout.tune.search.questions_and_answers import BatchGoal, BatchProbe, Ending, Finished, Mode, SegmentResult, Status
+from flatout.tune.search.search import Search
 
 GIB = 2**30
 

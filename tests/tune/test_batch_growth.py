@@ -5,7 +5,7 @@ from imagined import Machine, plan, search
 
 from flatout.base.records import replace
 from flatout.measure.time_to_loss import LossCurve
-from flatout.tune.model import BatchGoal, Mode
+from flatout.tune.search.questions_and_answers import BatchGoal, Mode
 
 KINDS = {
     "many launches": {"batch": 32, "launch": 9, "device": 2.2, "prepare": 1.2, "bf16": 0.9, "compiled": 1.0, "build_s": 2.0},

@@ -22,9 +22,9 @@ from flatout.launch import own_batch
 from flatout.launch.own_argument import Argument
 from flatout.launch.protection import Unprotected
 from flatout.launch.settings import Asked, Flag, decide
-from flatout.tune.batch_line import BatchLine
-from flatout.tune.model import Mode, OutcomeState, Segment, Status
-from flatout.tune.trials import Trials
+from flatout.tune.batch.command_line import BatchLine
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.questions_and_answers import Mode, OutcomeState, Segment, Status
 
 TRAIN = """
 import argparse

@@ -13,12 +13,12 @@ from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
 from flatout.machine import host
-from flatout.machine.model import HostMemory
-from flatout.tune.budget import Costs, budget
-from flatout.tune.plan import make
-from flatout.tune.run_length import RunLength, batches_of_an_epoch, find_length
-from flatout.tune.trials import Trials
-from flatout.tune.whole_runs import Scale, measured
+from flatout.machine.machine_facts import HostMemory
+from flatout.tune.confirmation.confirmed_run import Scale, measured
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.run_length import RunLength, batches_of_an_epoch, find_length
+from flatout.tune.search.time_budget import Costs, budget
+from flatout.tune.search.what_to_try import make
 
 HEAD = """
 import sys

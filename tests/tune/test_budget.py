@@ -11,7 +11,8 @@ from flatout.cli import tune
 from flatout.cli.tune import PROGRESS_EVERY_S, Screen, seconds_of
 from flatout.machine import host
 from flatout.report.tune import budget as sentence
-from flatout.tune.budget import (
+from flatout.tune.search.questions_and_answers import Progress
+from flatout.tune.search.time_budget import (
     CONFIRM_SHARE,
     LEAST_S,
     MOST_S,
@@ -23,7 +24,6 @@ from flatout.tune.budget import (
     room_s,
     to_ask_for,
 )
-from flatout.tune.model import Progress
 
 
 def costs(start_s=3.0, looked_s=None, step_s=0.0):

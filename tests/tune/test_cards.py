@@ -4,10 +4,10 @@ from imagined import Machine, plan, search
 
 from flatout.base.records import Missing, replace
 from flatout.base.words import Words
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 from flatout.report import tune as report
 from flatout.report.terminal import Text
-from flatout.tune.cards import EVERY_S, CardMeter
+from flatout.tune.execution.card_readings import EVERY_S, CardMeter
 
 SILENT = Missing("nvml-not-supported")
 

@@ -21,9 +21,9 @@ from flatout.cli import batch_flags, tune
 from flatout.cli.config_task import ConfigTask
 from flatout.launch.own_argument import Argument
 from flatout.launch.protection import Unprotected
-from flatout.tune.batch_line import BatchLine, RateRule, Road, batch_line, written
-from flatout.tune.config_measure import sized
-from flatout.tune.model import BatchGoal
+from flatout.tune.batch.command_line import BatchLine, RateRule, Road, batch_line, written
+from flatout.tune.config.measure import sized
+from flatout.tune.search.questions_and_answers import BatchGoal
 
 SCRIPT = """
 import argparse

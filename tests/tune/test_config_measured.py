@@ -17,11 +17,11 @@ from flatout.base.records import Missing
 from flatout.knobs.model import Numerics
 from flatout.measure.one_batch import Training
 from flatout.measure.statistics import Answer
-from flatout.tune import config_explore, config_measure
-from flatout.tune.config_file import parsed
-from flatout.tune.config_find import explored
-from flatout.tune.config_model import Change, ConfigOutcome, How, State
-from flatout.tune.model import Ceilings, Decision, Ending, Finished, Mode, SegmentResult, Status, Verdict
+from flatout.tune.config import explore, measure
+from flatout.tune.config.config_file import parsed
+from flatout.tune.config.known_keys import explored
+from flatout.tune.config.wishes import Change, ConfigOutcome, How, State
+from flatout.tune.search.questions_and_answers import Ceilings, Decision, Ending, Finished, Mode, SegmentResult, Status, Verdict
 
 # Loading sleeps, so that workers help on any machine. `use_amp` stands in the file, and the script does not read it.
 SCRIPT = """
@@ -124,17 +124,17 @@ def _nobody_lives():
 
 def test_two_files_in_turn():
     old, new = Told(100.0), Told(150.0)
-    found = config_measure.verify(old, new, {"old": 0, "new": 2}, Missing("not-measured"), lambda pair, pairs: None)
+    found = measure.verify(old, new, {"old": 0, "new": 2}, Missing("not-measured"), lambda pair, pairs: None)
     assert found.done
     assert found.comparison.answer is Answer.FASTER
     assert found.comparison.lower > 1.3
-    assert len(old.asked) == len(new.asked) == config_measure.PAIRS
+    assert len(old.asked) == len(new.asked) == measure.PAIRS
     assert new.asked[0].warm_steps > old.asked[0].warm_steps  # the batches that its workers had ready are gone first
     assert all(segment.knobs == {} and segment.mode is Mode.REAL for segment in old.asked + new.asked)
-    slower = config_measure.verify(Told(150.0), Told(100.0), {"old": 0, "new": 0}, Missing("x"), lambda pair, pairs: None)
+    slower = measure.verify(Told(150.0), Told(100.0), {"old": 0, "new": 0}, Missing("x"), lambda pair, pairs: None)
     assert slower.comparison.answer is Answer.SLOWER
     assert not Told.living
-    failed = config_measure.verify(Told(1.0), Told(1.0, Status.CRASH), {"old": 0, "new": 0}, Missing("x"), lambda a, b: None)
+    failed = measure.verify(Told(1.0), Told(1.0, Status.CRASH), {"old": 0, "new": 0}, Missing("x"), lambda a, b: None)
     assert (failed.done, failed.code) == (False, "new-fails")
 
 
@@ -150,7 +150,7 @@ def finished(**profile):
 
 def test_knobs_become_keys_and_the_rest_stays_in_the_profile():
     end = finished(workers="4", precision="bf16", pin_memory="on", tf32="on", compile="reduce-overhead", batch_size="64")
-    wishes = {wish.key: wish for wish in config_measure.wishes_of(end)}
+    wishes = {wish.key: wish for wish in measure.wishes_of(end)}
     assert {key: wish.value for key, wish in wishes.items()} == {
         "use_amp": "bf16", "compile_model": "reduce-overhead", "batch_size": 64, "num_workers": 4, "pin_memory": True,
     }  # fmt: skip
@@ -160,7 +160,7 @@ def test_knobs_become_keys_and_the_rest_stays_in_the_profile():
         _change("use_amp", State.ALREADY, True),
         _change("pin_memory", State.LEFT),
     ]
-    assert config_measure.remaining(end.profile, changes) == {
+    assert measure.remaining(end.profile, changes) == {
         "precision": "bf16", "pin_memory": "on", "tf32": "on", "compile": "reduce-overhead", "batch_size": "64",
     }  # fmt: skip
 
@@ -179,8 +179,8 @@ def test_the_scripts_own_sources_are_looked_into_and_nobody_elses(tmp_path):
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert set(config_measure.sources_of(tmp_path / "main.py")) == {"a", "b"}
-    assert config_measure.sources_of(None) == []
+    assert set(measure.sources_of(tmp_path / "main.py")) == {"a", "b"}
+    assert measure.sources_of(None) == []
 
 
 def test_a_key_without_effect_is_not_called_read():
@@ -190,26 +190,26 @@ def test_a_key_without_effect_is_not_called_read():
         _change("pin_memory", State.INSERTED, True),
     ]
     ready = {"workers": 4, "autocast": False, "pin_memory": True}
-    assert config_measure.unread(ready, changes) == ["use_amp"]
-    assert config_measure.unread({**ready, "autocast": True, "workers": 0}, changes) == ["num_workers"]
-    assert config_measure.unread({"workers": 0, "autocast": False}, [_change("use_amp", State.LEFT)]) == []
+    assert measure.unread(ready, changes) == ["use_amp"]
+    assert measure.unread({**ready, "autocast": True, "workers": 0}, changes) == ["num_workers"]
+    assert measure.unread({"workers": 0, "autocast": False}, [_change("use_amp", State.LEFT)]) == []
 
 
 def test_exploring_goes_up_and_down_and_stops_at_what_fails():
     configuration = parsed(Path("x.yaml"), "model:\n  base_channels: 32  # width\nlr: 1\n")
     entry = explored(configuration, "base_channels", {})
-    texts = config_explore.values_of(configuration, entry, ["64", "96"])
+    texts = explore.values_of(configuration, entry, ["64", "96"])
     assert texts["32"] == configuration.text
     assert texts["64"] == "model:\n  base_channels: 64  # width\nlr: 1\n"
     arms = {"32": Told(100.0), "64": Told(50.0), "96": Told(0.0, Status.OOM)}
     seen = []
-    readings = config_explore.measure(list(texts), "32", arms.__getitem__, seen.append)
+    readings = explore.measure(list(texts), "32", arms.__getitem__, seen.append)
     assert seen == ["32", "64", "96", "64", "32"]
     assert [(one.value, one.current, one.status, len(one.rates)) for one in readings] == [
         ("32", True, "ok", 2), ("64", False, "ok", 2), ("96", False, "oom", 0),
     ]  # fmt: skip
     assert readings[0].memory_peak == 1 << 30
-    assert config_explore.asked("a=1, 2,,2") == ("a", ["1", "2"])
+    assert explore.asked("a=1, 2,,2") == ("a", ["1", "2"])
 
 
 # -- the end of a search, with a real file and arms that are told ----------------------------------------------------------

@@ -16,8 +16,8 @@ from flatout.base.words import Words
 from flatout.cli import tune
 from flatout.cli.config_task import ConfigTask
 from flatout.measure.parity import Verdict
-from flatout.tune import config_change
-from flatout.tune.config_model import How, Verification, Wish
+from flatout.tune.config import changed_values
+from flatout.tune.config.wishes import How, Verification, Wish
 
 SCRIPT = """
 import argparse
@@ -65,7 +65,7 @@ def learned(tmp_path, script, monkeypatch):
                  "as_json": False, "dry_run": False, "gpu_memory_fraction": None}  # fmt: skip
         task = ConfigTask([str(path), "--config", "{config}"], asked, tune.Screen(io.StringIO(), Words("en")))
         wish = Wish(key="use_amp", value="bf16", code="kept", how=How.MEASURED)
-        applied = config_change.apply(task.configuration, [wish], task.own, lambda key: None)
+        applied = changed_values.apply(task.configuration, [wish], task.own, lambda key: None)
         assert applied.text == CONFIG.replace("false", "true")
         with contextlib.ExitStack() as stack:
             new = stack.enter_context(task._beside(tmp_path, applied.text))

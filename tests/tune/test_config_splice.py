@@ -12,8 +12,8 @@ yaml = pytest.importorskip("yaml")
 
 from flatout.base.errors import FlatoutError
 from flatout.machine.config_tree import SCALAR
-from flatout.tune import config_change, config_estimate, config_file, config_splice
-from flatout.tune.config_estimate import MachineFacts
+from flatout.tune.config import changed_values, config_file, estimate, splice
+from flatout.tune.config.estimate import MachineFacts
 
 KNOWN = ["num_workers", "pin_memory", "use_amp", "compile_model", "batch_size", "prefetch_factor", "persistent_workers", "lr"]
 WORDS = ["0", "4", "28", "1e-4", "3.0e-4", "true", "False", "no", "on", "Yes", "bf16", "'no'", '"8"', "~", "plain words",
@@ -93,8 +93,8 @@ def test_only_the_asked_values_change(text, data):
     configuration = opened(text)
     free = [entry for entry in configuration.tree.entries if entry.kind == SCALAR and entry.key_start >= 0 and not entry.shared]
     chosen = data.draw(st.lists(st.sampled_from(free), max_size=3, unique_by=lambda one: one.path)) if free else []
-    edits = [edit for entry in chosen if (edit := config_splice.replaced(configuration, entry, "31")) is not None]
-    new, tree = config_splice.checked(configuration, edits)
+    edits = [edit for entry in chosen if (edit := splice.replaced(configuration, entry, "31")) is not None]
+    new, tree = splice.checked(configuration, edits)
     asked = {edit.path for edit in edits}
     before, after = shown(text), shown(new)
     assert {path: value for path, value in before.items() if path not in asked} == {
@@ -114,11 +114,11 @@ def test_only_the_asked_values_change(text, data):
 
 
 @few
-@given(text=documents(), preset=st.sampled_from(list(config_estimate.PRESETS)))
+@given(text=documents(), preset=st.sampled_from(list(estimate.PRESETS)))
 def test_wishes_touch_known_keys_alone(text, preset):
     configuration = opened(text)
-    wishes = config_estimate.wishes(CARD, preset)
-    applied = config_change.apply(configuration, wishes, {}, config_change.insertable(False))
+    wishes = estimate.wishes(CARD, preset)
+    applied = changed_values.apply(configuration, wishes, {}, changed_values.insertable(False))
     written = {one.path for one in applied.changes if one.state in ("changed", "inserted")}
     before, after = shown(text), shown(applied.text)
     differing = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
@@ -128,7 +128,7 @@ def test_wishes_touch_known_keys_alone(text, preset):
     assert {path[-1] for path in differing} <= known
     # What is written is what a second look finds: nothing is left to do but what cannot be written.
     if "&" not in text:  # an alias that was replaced frees what it repeated
-        again = config_change.apply(opened(applied.text), wishes, {}, config_change.insertable(False))
+        again = changed_values.apply(opened(applied.text), wishes, {}, changed_values.insertable(False))
         assert again.text == applied.text
     rest = iter(applied.text.splitlines(keepends=True))
     kept = [line for line in configuration.text.splitlines(keepends=True) if not _holds(line, written)]
@@ -155,11 +155,11 @@ def test_json_likewise(value, indent, ascii, data):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii)
     configuration = config_file.parsed(Path("x.json"), text)
     entry = data.draw(st.sampled_from([one for one in configuration.tree.entries if one.key_start >= 0]))
-    edit = config_splice.replaced(configuration, entry, "31")
+    edit = splice.replaced(configuration, entry, "31")
     if edit is None:
         assert entry.kind != SCALAR
         return
-    new, _ = config_splice.checked(configuration, [edit])
+    new, _ = splice.checked(configuration, [edit])
     wanted = json.loads(text)
     holder = wanted
     for part in entry.path[:-1]:
@@ -167,9 +167,9 @@ def test_json_likewise(value, indent, ascii, data):
     holder[entry.path[-1]] = 31
     assert json.loads(new) == wanted
     assert new == text[: entry.start] + "31" + text[entry.end :]
-    inserted = config_splice.inserted(configuration, entry, "a_new_key", "true")
+    inserted = splice.inserted(configuration, entry, "a_new_key", "true")
     if inserted is not None:
-        holder = json.loads(config_splice.checked(configuration, [inserted])[0])
+        holder = json.loads(splice.checked(configuration, [inserted])[0])
         for part in entry.path[:-1]:
             holder = holder[int(part)] if isinstance(holder, list) else holder[part]
         assert holder["a_new_key"] is True
@@ -179,9 +179,9 @@ def test_a_splice_that_touches_more_is_refused():
     """The check can fail: an edit that swallows the next key, and one that breaks the file."""
     configuration = opened("a: 1\nb: 2\n")
     for wrong in ("3\nc: 4", "[", "&x 3\nd: *x"):
-        edit = config_splice.Edit(start=3, end=4, text=wrong, path=("a",))
+        edit = splice.Edit(start=3, end=4, text=wrong, path=("a",))
         with pytest.raises(FlatoutError):
-            config_splice.checked(configuration, [edit])
-    swallowing = config_splice.Edit(start=3, end=9, text="3", path=("a",))
+            splice.checked(configuration, [edit])
+    swallowing = splice.Edit(start=3, end=9, text="3", path=("a",))
     with pytest.raises(FlatoutError):
-        config_splice.checked(configuration, [swallowing])
+        splice.checked(configuration, [swallowing])

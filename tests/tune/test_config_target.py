@@ -3,7 +3,7 @@
 import pytest
 
 from flatout.base.errors import UsageError
-from flatout.tune.config_file import check_target
+from flatout.tune.config.config_file import check_target
 
 
 def test_a_mere_copy_of_the_source_may_be_written_over_and_nothing_else(tmp_path):

@@ -22,9 +22,9 @@ from flatout.base.words import catalogue
 from flatout.cli import main
 from flatout.knobs import config_keys
 from flatout.knobs.catalogue import find as find_knob
-from flatout.tune import config_change, config_estimate, config_file, config_find, config_ground
-from flatout.tune.config_estimate import PRESETS, MachineFacts
-from flatout.tune.config_model import Wish
+from flatout.tune.config import changed_values, config_file, estimate, known_keys, machine_facts
+from flatout.tune.config.estimate import PRESETS, MachineFacts
+from flatout.tune.config.wishes import Wish
 
 SOURCE = Path(flatout.__file__).parent
 H100 = MachineFacts(card="H100", source="table", capability="9.0", memory_bytes=80 << 30, cores=16.0, triton=True)
@@ -36,8 +36,8 @@ def opened(text, name="x.yaml"):
 
 def after(text, wishes, name="x.yaml", own=None, naming=None):
     configuration = opened(text, name)
-    places = config_find.own_keys(configuration, own)
-    return config_change.apply(configuration, wishes, places, naming or config_change.insertable(name.endswith("json")))
+    places = known_keys.own_keys(configuration, own)
+    return changed_values.apply(configuration, wishes, places, naming or changed_values.insertable(name.endswith("json")))
 
 
 def wish(key, value):
@@ -73,7 +73,7 @@ def test_every_key_of_the_documents_is_known_and_no_name_is_claimed_twice():
 def test_three_shapes(file, places):
     configuration = config_file.read(EXAMPLES / "configs" / file)
     for name, place in places.items():
-        assert ".".join(config_find.find(configuration, name, {}).path) == place
+        assert ".".join(known_keys.find(configuration, name, {}).path) == place
 
 
 def test_the_place_that_feeds_the_training_is_meant():
@@ -154,7 +154,7 @@ def test_what_is_missing_stands_beside_its_siblings():
     json_text = '{\n\t"batch_size": 8,\n\t"num_workers": 0\n}\n'
     assert json.loads(after(json_text, [wish("pin_memory", True)], "x.json").text)["pin_memory"] is True
     assert after("num_workers: 1\n", [wish("prefetch_factor", 2)]).text == "num_workers: 1\n"  # torch's own value
-    reads_it = config_change.read_by(["cfg['pin_memory']"])
+    reads_it = changed_values.read_by(["cfg['pin_memory']"])
     named = after("num_workers: 1\n", [wish("pin_memory", True), wish("persistent_workers", True)], naming=reads_it)
     assert named.text == "num_workers: 1\npin_memory: true\n"
 
@@ -163,8 +163,8 @@ def test_what_is_missing_stands_beside_its_siblings():
 
 
 def derived(name, preset="balanced", **more):
-    facts = {**config_ground._named(name), "cores": 12.0, "triton": True, "host_bytes": 64 << 30, **more}
-    return {one.key: one.value for one in config_estimate.wishes(MachineFacts(**facts), preset)}
+    facts = {**machine_facts._named(name), "cores": 12.0, "triton": True, "host_bytes": 64 << 30, **more}
+    return {one.key: one.value for one in estimate.wishes(MachineFacts(**facts), preset)}
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_presets_are_shares_of_the_machine():
     assert derived("RTX 4090", host_bytes=4 << 30)["num_workers"] == 2
     assert derived("RTX 4090", cores=1.0)["num_workers"] is None
     assert derived("RTX 4090")["batch_size"] is None
-    usual, careful = (config_estimate.ground(H100, name).memory_usable_gib for name in ("balanced", "lightweight"))
+    usual, careful = (estimate.ground(H100, name).memory_usable_gib for name in ("balanced", "lightweight"))
     assert careful < usual < 80
 
 
 def test_without_a_card_only_the_processors_part_is_derived():
-    found = {one.key: one.value for one in config_estimate.wishes(MachineFacts(missing="nvml-library-not-found", cores=8.0))}
+    found = {one.key: one.value for one in estimate.wishes(MachineFacts(missing="nvml-library-not-found", cores=8.0))}
     assert found["num_workers"] == 4
     assert found["use_amp"] is None
     assert "pin_memory" not in found
@@ -202,15 +202,15 @@ def test_without_a_card_only_the_processors_part_is_derived():
 
 def test_the_cards_own_facts_come_from_the_driver(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(H200))
-    facts = config_ground.facts({})
+    facts = machine_facts.facts({})
     assert (facts.card, facts.source, facts.capability) == ("NVIDIA H200", "nvml", "9.0")
-    assert config_ground.facts({"CUDA_VISIBLE_DEVICES": ""}).missing == "not-visible"
+    assert machine_facts.facts({"CUDA_VISIBLE_DEVICES": ""}).missing == "not-visible"
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    assert config_ground.facts({}).missing == "no-device"
+    assert machine_facts.facts({}).missing == "no-device"
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert config_ground.facts({}).missing == "nvml-package-missing"
+    assert machine_facts.facts({}).missing == "nvml-package-missing"
     with pytest.raises(UsageError) as error:
-        config_ground.facts({}, "RTX 4091")
+        machine_facts.facts({}, "RTX 4091")
     assert "RTX 4090" in str(error.value)
 
 
@@ -357,10 +357,10 @@ def test_every_word_that_is_asked_for_is_there():
     )
     for key in re.findall(r'"(config-error\.[a-z-]+)"', text):
         assert key in known, key
-    for code in re.findall(r'code="([a-z0-9-]+)"', (SOURCE / "tune/config_estimate.py").read_text(encoding="utf-8")):
+    for code in re.findall(r'code="([a-z0-9-]+)"', (SOURCE / "tune/config/estimate.py").read_text(encoding="utf-8")):
         assert f"config-why.{code}" in known, code
     assert {"missing.not-visible", "missing.no-device"} <= known.keys()
-    reasons = ["by-cores", "by-host-memory", "by-windows", "by-most", "one-core", *config_estimate.LEFT_TO_MEASURING.values(),
+    reasons = ["by-cores", "by-host-memory", "by-windows", "by-most", "one-core", *estimate.LEFT_TO_MEASURING.values(),
                "several-places", "shared", "other-words", "nowhere", "kept", "kept-gain"]  # fmt: skip
     assert all(f"config-why.{code}" in known for code in reasons)
     ends = ["verified-faster", "verified-same", "verified-unknown", "verified-slower", "unverified-nothing-changed",
@@ -373,9 +373,9 @@ def test_the_table_in_the_docs_is_what_is_derived(page):
     text = (EXAMPLES.parent / "docs" / page).read_text(encoding="utf-8")
     yes, no = ("是", "否") if ".zh." in page else ("yes", "no")
     for name in ("RTX 4050", "RTX 4070", "RTX 4080", "RTX 4090", "RTX 5090", "GTX 1080"):
-        facts = MachineFacts(**config_ground._named(name), cores=16.0, triton=True)
-        wanted = {preset: {one.key: one.value for one in config_estimate.wishes(facts, preset)} for preset in PRESETS}
-        usual, careful = (config_estimate.ground(facts, preset) for preset in ("balanced", "lightweight"))
+        facts = MachineFacts(**machine_facts._named(name), cores=16.0, triton=True)
+        wanted = {preset: {one.key: one.value for one in estimate.wishes(facts, preset)} for preset in PRESETS}
+        usual, careful = (estimate.ground(facts, preset) for preset in ("balanced", "lightweight"))
         compiled = yes if wanted["high_performance"]["compile_model"] else no
         row = f"| {facts.card} | {facts.capability} | {usual.memory_gib:g} | {wanted['balanced']['use_amp']} | {compiled} |"
         assert f"{row} {usual.memory_usable_gib:g} / {careful.memory_usable_gib:g} |" in text

@@ -9,10 +9,10 @@ import pytest
 from flatout.base.records import Missing
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
-from flatout.tune import compared
-from flatout.tune.budget import Costs
-from flatout.tune.confirm import Confirmation
-from flatout.tune.run_length import RunLength
+from flatout.tune.confirmation import plain_and_tuned
+from flatout.tune.confirmation.confirm import Confirmation
+from flatout.tune.search.run_length import RunLength
+from flatout.tune.search.time_budget import Costs
 
 COSTS = Costs(looked_s=2.0, start_s=2.0)
 FIVE_EPOCHS = RunLength(steps=500, epochs=5.0, source="own-argument")
@@ -72,7 +72,7 @@ def test_whole_runs_are_taken_in_turn_and_give_the_promise():
     assert (found.code, found.whole, found.pairs, found.knobs) == ("confirmed", True, 2, {"workers": "4"})
     assert found.ratio.value == pytest.approx(13.5 / 5.5)
     assert found.ratio.low > 1
-    told = compared.told(found, by_epoch=True)
+    told = plain_and_tuned.told(found, by_epoch=True)
     assert (told.plain_s, told.tuned_s) == (13.5, 5.5)
     assert sum(told.parts["tuned"].values()) == pytest.approx(5.5)
     assert told.loop == pytest.approx(5.0)
@@ -155,7 +155,7 @@ def test_a_longer_run_repays_it():
     found = machine.confirm({"workers": "4", "compile": "default"}, room_s=150.0, length=length)
     assert (found.code, found.left_out) == ("confirmed", {})
     assert found.ratio.value > 3.4
-    assert compared.told(found, by_epoch=True).repaid_after > 0
+    assert plain_and_tuned.told(found, by_epoch=True).repaid_after > 0
 
 
 def test_what_makes_a_whole_run_slower_is_not_confirmed():
@@ -234,18 +234,18 @@ def test_a_run_to_its_end_refutes_what_its_argument_seems_to_say():
 def test_a_tuned_run_to_its_end_refutes_it_too():
     """The plain one was ended early."""
     parts = promise.without_more({"start": 1.0, "steps": 4.0})
-    arms = compared.Arms(
+    arms = plain_and_tuned.Arms(
         plain=[Measured(parts=parts, epochs=1.0, whole=False)],
         tuned=[Measured(parts=promise.without_more({"start": 1.0, "steps": 40.0}), epochs=20.0)],
     )
-    found = compared.judged(arms, {}, FIVE_EPOCHS, None)
+    found = plain_and_tuned.judged(arms, {}, FIVE_EPOCHS, None)
     assert (found.epochs, found.length.source) == (20.0, "seen")
     assert found.ratio.value == pytest.approx(81 / 41)
 
 
 def test_an_unknown_length_that_does_not_fit_is_promised_by_epoch():
     found = Machine(lambda knobs: {"start": 2.0, "steps": 100.0 if knobs else 400.0}).confirm({"workers": "4"}, length=None)
-    told = compared.told(found, by_epoch=True)
+    told = plain_and_tuned.told(found, by_epoch=True)
     assert (found.code, found.whole, found.epochs) == ("confirmed", False, None)
     assert isinstance(told.plain_s, Missing)
     assert told.speedup == pytest.approx(4.0)
@@ -348,7 +348,7 @@ def test_what_did_not_come_on_is_not_kept():
     machine = Machine(faster, refused={"channels_last": "layout-lost"})
     found = machine.confirm({"workers": "4", "channels_last": "on"}, plain_s=14.0)
     assert (found.code, found.knobs, found.not_on) == ("confirmed", {"workers": "4"}, {"channels_last": "layout-lost"})
-    assert compared.told(found, by_epoch=True).not_on == found.not_on
+    assert plain_and_tuned.told(found, by_epoch=True).not_on == found.not_on
 
 
 def test_where_nothing_came_on_nothing_is_confirmed():
@@ -398,7 +398,7 @@ def test_a_plain_run_that_read_its_data_from_the_disk_is_left_out():
     assert (found.code, found.cold_bytes) == ("confirmed", 2 * GIB)
     assert found.ratio.value == pytest.approx(13.5 / 5.5)
     assert found.pairs >= 1
-    assert compared.told(found, by_epoch=True).cold_bytes == 2 * GIB
+    assert plain_and_tuned.told(found, by_epoch=True).cold_bytes == 2 * GIB
 
 
 @pytest.mark.parametrize("reads", [[GIB, GIB, GIB, GIB], [1 << 20, 0, 0, 0]])

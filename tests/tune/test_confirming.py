@@ -10,11 +10,11 @@ from flatout.base.words import Words
 from flatout.cli import confirming
 from flatout.knobs.model import Came, KnobUse
 from flatout.measure.promise import Measured, without_more
-from flatout.tune.budget import Budget, Costs
-from flatout.tune.compared import Arms, judged
-from flatout.tune.model import Ceilings, Ending, Finished
-from flatout.tune.run_length import RunLength, plain_wall_s
-from flatout.tune.whole_runs import Scale
+from flatout.tune.confirmation.confirmed_run import Scale
+from flatout.tune.confirmation.plain_and_tuned import Arms, judged
+from flatout.tune.search.questions_and_answers import Ceilings, Ending, Finished
+from flatout.tune.search.run_length import RunLength, plain_wall_s
+from flatout.tune.search.time_budget import Budget, Costs
 
 Trials = namedtuple("Trials", "ready plain_per_step start_s", defaults=({}, None, 5.0))
 NONE = Missing("not-measured")

@@ -3,7 +3,7 @@
 import math
 
 from flatout.measure.one_batch import Look, Training
-from flatout.tune.curves import NAME, Curves
+from flatout.tune.confirmation.kept_loss_curves import NAME, Curves
 
 LOOK = Look(begun=3, ended=4, norms=[1.0, None], sample=[[0.5, -0.5], []])
 

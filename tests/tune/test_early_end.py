@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 from conftest import QUIET
 from flatout.base.records import Missing, replace
 from flatout.launch import journals
-from flatout.launch.trial import TrialChild
+from flatout.launch.trial_process import TrialChild
 from flatout.measure.promise import with_recurring
-from flatout.tune.whole_runs import RunMade, Scale, measured, saves
+from flatout.tune.confirmation.confirmed_run import RunMade, Scale, measured, saves
 
 TRAIN = """
 import sys, time

@@ -3,7 +3,7 @@
 import pytest
 from imagined import OFFERS, Machine, offer, plan, search
 
-from flatout.tune.model import FAULTS, Ending, SegmentResult, Status, Verdict
+from flatout.tune.search.questions_and_answers import FAULTS, Ending, SegmentResult, Status, Verdict
 
 EVERY = [(o.knob, value) for o in OFFERS for value in o.values]
 

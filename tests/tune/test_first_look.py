@@ -7,8 +7,8 @@ import pytest
 
 from flatout.base.words import LANGUAGES, Words, catalogue
 from flatout.launch.protection import Unprotected
-from flatout.launch.trial import TrialChild
-from flatout.tune.first_look import reason
+from flatout.launch.trial_process import TrialChild
+from flatout.tune.execution.failed_first_look import reason
 
 TRAINED_BY_HAND = """
 import torch
@@ -91,7 +91,7 @@ def test_long_accumulation_is_no_update_by_hand():
     torch = pytest.importorskip("torch")
     from types import SimpleNamespace
 
-    from _flatout_agent.segments import SegmentsCourse
+    from _flatout_agent.modes.trial_mode import SegmentsCourse
 
     course = SegmentsCourse(torch, "/nowhere")  # would fail if it wrote
     tape = SimpleNamespace(ticks=0, clock=SimpleNamespace(backwards=1000))

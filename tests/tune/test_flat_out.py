@@ -5,7 +5,7 @@ import random
 import pytest
 from imagined import OFFERS, Machine, plan, search
 
-from flatout.tune.model import Ending
+from flatout.tune.search.questions_and_answers import Ending
 
 AT_ITS_FLOOR = {
     "bf16": 1.0,

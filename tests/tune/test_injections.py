@@ -14,8 +14,8 @@ from _flatout_agent.wire import GAVE_UP
 from flatout.base.clock import SystemClock
 from flatout.launch import scratch
 from flatout.launch.protection import Unprotected
-from flatout.tune.model import Mode, Segment, Status
-from flatout.tune.trials import LONGEST_S, Trials, fault_of
+from flatout.tune.execution.trial_runner import LONGEST_S, Trials, fault_of
+from flatout.tune.search.questions_and_answers import Mode, Segment, Status
 
 SAMPLE = ["segfault@write", "exit@timed", "ctrl-c@timed", "kill-parent@first-start"]
 
@@ -113,7 +113,7 @@ def test_a_full_disk_is_seen_while_a_child_is_waited_for(tmp_path, monkeypatch):
 
 def test_a_script_that_ends_in_the_switch_answers_nothing(tmp_path):
     """What was timed belongs to the segment before: under the new one's number it would be a lie."""
-    from _flatout_agent.segments import SegmentsCourse
+    from _flatout_agent.modes.trial_mode import SegmentsCourse
 
     def leave(knobs):
         raise SystemExit

@@ -12,7 +12,7 @@ import time
 import pytest
 from processes import gone, patient, slowness
 
-from flatout.launch import last_watch
+from flatout.launch import reaper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by what Linux says of them")
 
@@ -49,7 +49,7 @@ class Search:
             self.front = subprocess.Popen(line, cwd=folder, env=marked, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
 
     def alive(self):
-        return [pid for pid in last_watch.marked(self.word.encode()) if not gone(pid)]
+        return [pid for pid in reaper.marked(self.word.encode()) if not gone(pid)]
 
     def everybody(self):
         """role -> processes. A child is whoever starts the script, and then the script; its workers are below it."""
@@ -59,7 +59,7 @@ class Search:
         workers = {pid for pid in scripts if parent_of(pid) in scripts}
         return {
             "front": [self.front.pid] if self.front.poll() is None else [],
-            "reaper": [pid for pid, words in everyone if "last_watch.py" in words],
+            "reaper": [pid for pid, words in everyone if "reaper.py" in words],
             "child": [pid for pid in trial if pid not in workers],
             "worker": list(workers),
         }

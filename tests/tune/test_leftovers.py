@@ -11,15 +11,15 @@ from processes import gone, wait_until
 
 from flatout.launch import scratch
 from flatout.launch.scratch import Scratch, outside, sweep, temporary_inside
-from flatout.launch.trial import TrialChild
+from flatout.launch.trial_process import TrialChild
 
 # A front that starts a child with the mark, which starts another one that leaves its group, its session and its parent.
 FRONT = """
 import os, subprocess, sys, time
 from pathlib import Path
-from flatout.launch.keeper import Keeper
+from flatout.launch.reaper_client import Keeper
 from flatout.launch.scratch import Scratch
-from flatout.launch.trial import mark_of
+from flatout.launch.trial_process import mark_of
 one, other = Scratch(sys.argv[1]), Scratch(sys.argv[1])
 keeper = Keeper(mark_of(one.path), [one.path, other.path])
 (other.path / "layers" / "locked").mkdir(parents=True)

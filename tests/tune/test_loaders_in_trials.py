@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
-from flatout.tune.model import Mode, Segment, Status
-from flatout.tune.trials import Trials
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.questions_and_answers import Mode, Segment, Status
 
 # Validation every few steps, all loaders made on one line; `GUARD` is what it runs under.
 VALIDATES = """

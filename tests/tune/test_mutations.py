@@ -28,7 +28,7 @@ from flatout.launch.folder import records_of
 from flatout.launch.run import Finished
 from flatout.launch.settings import Asked, Settings, decide
 from flatout.machine import script_look
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.measure.model import Summary
 from flatout.measure.one_batch import Look, Training, compare
 from flatout.measure.parity import judge
@@ -36,12 +36,12 @@ from flatout.measure.summary import summarise
 from flatout.report import doctor as doctor_report
 from flatout.report import run as run_report
 from flatout.report.terminal import show
-from flatout.tune import config_change, config_file, config_find
-from flatout.tune.config_model import Wish
-from flatout.tune.curves import NAME as CURVES
-from flatout.tune.curves import Curves
-from flatout.tune.journal import About, TuneLine, line_of
-from flatout.tune.session import JOURNAL, resumable
+from flatout.tune.config import changed_values, config_file, known_keys
+from flatout.tune.config.wishes import Wish
+from flatout.tune.confirmation.kept_loss_curves import NAME as CURVES
+from flatout.tune.confirmation.kept_loss_curves import Curves
+from flatout.tune.execution.search_journal import About, TuneLine, line_of
+from flatout.tune.execution.session import JOURNAL, resumable
 
 LONGEST_S = 2.0
 SAMPLE, ALL = 40, 430  # of each of `KINDS`
@@ -329,11 +329,11 @@ def configuration(data, folder):
 def rewritten(path):
     found = config_file.read(path)
     config_file.as_the_script_reads(found, found.tree)
-    own = config_find.own_keys(found, {})
+    own = known_keys.own_keys(found, {})
     wishes = [
         Wish(key=key, value=value, code="x") for key, value in (("num_workers", 4), ("batch_size", 64), ("use_amp", True))
     ]
-    applied = config_change.apply(found, wishes, own, config_change.insertable(found.json))
+    applied = changed_values.apply(found, wishes, own, changed_values.insertable(found.json))
     config_file.parsed(path, applied.text)
 
 

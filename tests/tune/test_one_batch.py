@@ -7,7 +7,7 @@ import pytest
 
 from flatout.base.records import replace
 from flatout.measure.one_batch import LATER, Look, Training, compare
-from flatout.tune.parity import Gate
+from flatout.tune.confirmation.parity_runs import Gate
 
 SIZES = (256, 64, 64, 8)
 SCALES = (1.0, 0.5, 0.1, 0.001)  # of each parameter's gradient

@@ -11,7 +11,7 @@ from flatout.base.records import Missing
 from flatout.launch import own_argument
 from flatout.launch.own_argument import BATCH, LENGTH, RATE, Argument, Searched, find, put, value_in
 from flatout.machine.script_options import helped
-from flatout.tune.batch_line import RateRule, batch_line
+from flatout.tune.batch.command_line import RateRule, batch_line
 
 HEAD = "import argparse\nparser = argparse.ArgumentParser()\n"
 

@@ -11,7 +11,7 @@ from flatout.base.words import Words
 from flatout.cli import parity_gate
 from flatout.measure.one_batch import Training
 from flatout.measure.parity import Verdict, judge
-from flatout.tune.parity import Gate
+from flatout.tune.confirmation.parity_runs import Gate
 
 
 def curve(seed, steps=60, floor=1.0, noise=0.02, worse=0.0):

@@ -18,8 +18,8 @@ from flatout.base.words import Words
 from flatout.launch.protection import Unprotected
 from flatout.measure.parity import Verdict
 from flatout.report import parity as report
-from flatout.tune.parity import Gate
-from flatout.tune.trials import Trials
+from flatout.tune.confirmation.parity_runs import Gate
+from flatout.tune.execution.trial_runner import Trials
 
 SCRIPT = """
 import torch

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from flatout.machine import host
-from flatout.tune.patience import Patience, SignsOfLife
+from flatout.tune.execution.child_time_limits import Patience, SignsOfLife
 
 
 class Imagined:

@@ -3,7 +3,7 @@
 from conftest import EXAMPLES
 from flatout.base.words import Words
 from flatout.report.tune import permanent
-from flatout.tune.permanent import edits
+from flatout.tune.execution.permanent_edits import edits
 
 PARTS = {"roots": ["Restorer"], "optimizers": ["AdamW"], "loader_sites": ["restoration.py:66"]}
 

@@ -13,9 +13,9 @@ from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
 from flatout.measure.step_times import centre, centre_by_device, set_apart
-from flatout.tune.answers import result_of
-from flatout.tune.model import Mode, Segment, Status, compared_rates
-from flatout.tune.trials import Trials
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.agent_answers import result_of
+from flatout.tune.search.questions_and_answers import Mode, Segment, Status, compared_rates
 
 EVALUATES = """
 import time

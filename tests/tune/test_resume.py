@@ -8,11 +8,11 @@ from imagined import Machine, plan, search
 from flatout.base.errors import RecordError, UsageError
 from flatout.base.records import decode, dump
 from flatout.base.words import Words
-from flatout.tune.answers import result_of
-from flatout.tune.journal import About, TuneLine, line_of, read_lines
-from flatout.tune.model import Finished, Status
-from flatout.tune.search import Search
-from flatout.tune.session import JOURNAL, Session, resumable
+from flatout.tune.execution.search_journal import About, TuneLine, line_of, read_lines
+from flatout.tune.execution.session import JOURNAL, Session, resumable
+from flatout.tune.search.agent_answers import result_of
+from flatout.tune.search.questions_and_answers import Finished, Status
+from flatout.tune.search.search import Search
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from imagined import Machine, Runner, offer, plan
 from traces import BUSY, Trace, made, recorded
 
 from flatout.measure.statistics import FEWEST_PAIRS
-from flatout.tune import rotation
-from flatout.tune.answers import result_of
-from flatout.tune.baseline import baseline
-from flatout.tune.model import Finished, Mode, SegmentResult, Status, Verdict
-from flatout.tune.search import Search
+from flatout.tune.search import slow_step_rotation
+from flatout.tune.search.agent_answers import result_of
+from flatout.tune.search.baseline import baseline
+from flatout.tune.search.questions_and_answers import Finished, Mode, SegmentResult, Status, Verdict
+from flatout.tune.search.search import Search
 
 OFFERS = [
     offer(knob, [value])
@@ -28,7 +28,7 @@ class DecidedError(Exception):
 
 def one_rotation(course):
     yield from baseline(course)
-    yield from rotation.rotate(course, OFFERS, Mode.REAL)
+    yield from slow_step_rotation.rotate(course, OFFERS, Mode.REAL)
     raise DecidedError(course.decisions.values(), course.whole)
 
 
@@ -97,7 +97,7 @@ def test_what_is_faster_and_had_no_time_beside_the_one_that_was_kept_says_so():
 
 
 def test_each_look_has_its_share_of_alpha():
-    assert tuple(range(FEWEST_PAIRS, rotation.MOST_ROUNDS + 1)) == rotation.LOOKS
+    assert tuple(range(FEWEST_PAIRS, slow_step_rotation.MOST_ROUNDS + 1)) == slow_step_rotation.LOOKS
 
 
 class Traced:

@@ -8,10 +8,10 @@ import pytest
 from flatout.base import records
 from flatout.base.records import Missing
 from flatout.machine import facts
-from flatout.machine.model import Interpreter
+from flatout.machine.machine_facts import Interpreter
 from flatout.measure.delivered import Delivery
 from flatout.measure.model import Note, Summary, TorchBuild
-from flatout.tune.run_length import RunLength, find_length, kept_promises
+from flatout.tune.search.run_length import RunLength, find_length, kept_promises
 
 HEAD = "import argparse\nparser = argparse.ArgumentParser()\n"
 

@@ -8,8 +8,8 @@ from flatout.base.words import Words
 from flatout.cli import tune
 from flatout.cli.tune import Screen, seconds_of
 from flatout.knobs.model import Numerics
-from flatout.tune.budget import Costs, budget
-from flatout.tune.model import Decision, Progress, Verdict
+from flatout.tune.search.questions_and_answers import Decision, Progress, Verdict
+from flatout.tune.search.time_budget import Costs, budget
 
 NOW = Progress(stage="baseline", trying=["workers"], segments_done=3, segments_left=9, spent_s=2.0, left_s=40.0)
 

@@ -13,10 +13,11 @@ from flatout.base.records import Missing
 from flatout.knobs.model import Bound
 from flatout.measure.drift import Drift
 from flatout.measure.statistics import Answer, Comparison, Pair, Window, compare, drift_of
-from flatout.tune.baseline import bound_of
-from flatout.tune.course import Course
-from flatout.tune.judge import gain_and_margin, judge
-from flatout.tune.model import (
+from flatout.tune.search.baseline import bound_of
+from flatout.tune.search.comparison import Trial
+from flatout.tune.search.decision_reasons import REASONS
+from flatout.tune.search.knob_verdict import gain_and_margin, judge
+from flatout.tune.search.questions_and_answers import (
     BatchGoal,
     Ceilings,
     Ending,
@@ -28,9 +29,8 @@ from flatout.tune.model import (
     Status,
     Verdict,
 )
-from flatout.tune.reasons import REASONS
-from flatout.tune.search import Search, _conclude
-from flatout.tune.trial import Trial
+from flatout.tune.search.search import Search, _conclude
+from flatout.tune.search.search_state import Course
 
 FLAT = {
     "bf16": 1.02,

@@ -4,9 +4,9 @@ import pytest
 from imagined import OFFERS, Machine, Runner, offer, plan, search
 
 from flatout.base.records import replace
-from flatout.tune.model import Ending, Mode, SegmentResult, Status
-from flatout.tune.plan import make
-from flatout.tune.schedule import is_slow
+from flatout.tune.search.arm_order import is_slow
+from flatout.tune.search.questions_and_answers import Ending, Mode, SegmentResult, Status
+from flatout.tune.search.what_to_try import make
 
 HOT = [one for one in OFFERS if one.knob in ("tf32", "precision", "channels_last", "fused_optimizer")]
 

@@ -3,7 +3,7 @@
 import pytest
 from imagined import OFFERS, Machine, plan, search
 
-from flatout.tune.model import Mode
+from flatout.tune.search.questions_and_answers import Mode
 
 HOT = [one for one in OFFERS if one.knob in ("tf32", "precision", "channels_last", "fused_optimizer")]
 

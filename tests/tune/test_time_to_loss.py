@@ -7,8 +7,8 @@ import random
 import pytest
 
 from flatout.measure.time_to_loss import Learned, LossCurve, curve_of, judge
-from flatout.tune.journal import TuneLine, line_of
-from flatout.tune.model import SegmentResult, Status
+from flatout.tune.execution.search_journal import TuneLine, line_of
+from flatout.tune.search.questions_and_answers import SegmentResult, Status
 
 
 def curve(seed, step_s, speed, seconds=10.0, noise=0.02, start=2.0):

@@ -6,9 +6,9 @@ import sys
 import pytest
 from test_run_length import recorded
 
-from flatout.tune.budget import Costs
-from flatout.tune.run_length import RunLength
-from flatout.tune.too_short import loop_s
+from flatout.tune.search.run_length import RunLength
+from flatout.tune.search.time_budget import Costs
+from flatout.tune.search.too_short_run import loop_s
 
 COSTS = Costs(looked_s=4.0, start_s=4.0, step_s=0.01)
 OWN = RunLength(steps=300, epochs=3.0, source="own-argument")

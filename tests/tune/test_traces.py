@@ -7,11 +7,11 @@ from imagined import offer, plan
 from traces import BUSY, made, recorded
 
 from flatout.knobs.model import Bound, Numerics
-from flatout.tune.answers import result_of
-from flatout.tune.baseline import baseline
-from flatout.tune.compute import consider
-from flatout.tune.model import Finished, Mode, Verdict
-from flatout.tune.search import Search
+from flatout.tune.search.agent_answers import result_of
+from flatout.tune.search.baseline import baseline
+from flatout.tune.search.compute_knobs import consider
+from flatout.tune.search.questions_and_answers import Finished, Mode, Verdict
+from flatout.tune.search.search import Search
 
 KNOB = offer("fused_optimizer", ["on"], Numerics.TOLERANCE, [Bound.LAUNCH])
 RUNS = 200

@@ -4,10 +4,10 @@ import pytest
 from test_confirm import Machine, faster
 
 from flatout.base.records import Missing
-from flatout.tune import compared
-from flatout.tune.budget import Costs
-from flatout.tune.confirm import Once
-from flatout.tune.run_length import RunLength
+from flatout.tune.confirmation import plain_and_tuned
+from flatout.tune.confirmation.confirm import Once
+from flatout.tune.search.run_length import RunLength
+from flatout.tune.search.time_budget import Costs
 
 COMPILED = {"workers": "4", "compile": "default"}
 ONCE = {"compile": Once(build_s=20.0, gain=1.2)}
@@ -35,7 +35,7 @@ def test_the_price_is_that_of_the_second_run():
     assert found.tuned.once["building"].value == pytest.approx(1.0)
     assert found.ratio.value == pytest.approx(22.5 / (2.5 + 1.0 + 20 / 2.4))
     assert (found.building.seconds, found.building.warm, found.building.cold_s) == (pytest.approx(1.0), True, 20.0)
-    assert compared.told(found, by_epoch=True).building == found.building
+    assert plain_and_tuned.told(found, by_epoch=True).building == found.building
 
 
 def test_what_this_run_does_not_repay_at_that_price_is_left_out():

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from _flatout_agent.veto import Veto
-from flatout.launch.guard import Guard
+from _flatout_agent.protection.windows_guard import Veto
+from flatout.launch.python_guard import Guard
 
 SPOIL = """
 import os, pathlib, shutil, sqlite3, subprocess, sys

@@ -9,11 +9,11 @@ from flatout.knobs.model import Bound, Numerics
 from flatout.measure.drift import drift_of
 from flatout.measure.statistics import Answer, Comparison, Pair, plainly_slower
 from flatout.report.tune import sentence
-from flatout.tune.course import Course
-from flatout.tune.model import Ending, Outcome, OutcomeState
-from flatout.tune.plan import make
-from flatout.tune.search import _conclude, foreseen
-from flatout.tune.trial import Trial
+from flatout.tune.search.comparison import Trial
+from flatout.tune.search.questions_and_answers import Ending, Outcome, OutcomeState
+from flatout.tune.search.search import _conclude, foreseen
+from flatout.tune.search.search_state import Course
+from flatout.tune.search.what_to_try import make
 
 ALREADY = {"status": "already", "code": "script-set-it", "details": {}}
 NONE = {"status": "refused", "code": "no-2d-convolutions", "details": {}}

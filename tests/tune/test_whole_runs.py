@@ -3,9 +3,9 @@
 import pytest
 
 from _flatout_agent.wire import PHASES
-from flatout.tune.compared import Arms, judged
-from flatout.tune.run_length import RunLength
-from flatout.tune.whole_runs import RunMade, Scale, measured
+from flatout.tune.confirmation.confirmed_run import RunMade, Scale, measured
+from flatout.tune.confirmation.plain_and_tuned import Arms, judged
+from flatout.tune.search.run_length import RunLength
 
 SETTLED = 24
 START_S = 5.0

@@ -6,8 +6,8 @@ import pytest
 from imagined import OFFERS, Machine, plan, search
 
 from flatout.base.records import replace
-from flatout.tune.model import Ending, Mode, Outcome, OutcomeState
-from flatout.tune.plan import make
+from flatout.tune.search.questions_and_answers import Ending, Mode, Outcome, OutcomeState
+from flatout.tune.search.what_to_try import make
 
 NONE = {"device": "cuda", "loaders": []}
 ALREADY = {"status": "already", "code": "script-set-it", "details": {}}

@@ -4,12 +4,12 @@ import pytest
 from imagined import Machine, plan, search
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
-from flatout.tune.batch_growth import as_the_loop_would, would_wait
-from flatout.tune.compute import looks_at
-from flatout.tune.course import Course
-from flatout.tune.inputs import workers_at_last
-from flatout.tune.ladder import by_supply, workers_for
-from flatout.tune.model import BatchProbe, Ceilings, Mode, SegmentResult, Status
+from flatout.tune.batch.growth import as_the_loop_would, would_wait
+from flatout.tune.search.compute_knobs import looks_at
+from flatout.tune.search.input_knobs import workers_at_last
+from flatout.tune.search.questions_and_answers import BatchProbe, Ceilings, Mode, SegmentResult, Status
+from flatout.tune.search.search_state import Course
+from flatout.tune.search.worker_search import by_supply, workers_for
 
 
 def test_no_worker_of_a_rung_is_saved_while_the_compute_side_may_become_faster():

@@ -7,7 +7,7 @@ import os
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from _flatout_agent.imports import after_import
+from _flatout_agent.core.after_import import after_import
 from _flatout_agent.protection.shadow_files import NotCopiedError, ShadowFiles
 from _flatout_agent.wire import GAVE_UP
 

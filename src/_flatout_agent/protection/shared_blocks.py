@@ -11,7 +11,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from _flatout_agent.imports import after_import
+from _flatout_agent.core.after_import import after_import
 from _flatout_agent.protection import system_calls as system
 from _flatout_agent.wire import GAVE_UP
 

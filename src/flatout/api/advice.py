@@ -10,7 +10,7 @@ from flatout.base.records import Missing, Struct, field
 from flatout.base.words import Words
 from flatout.doctor import page, registry, verdict
 from flatout.doctor.model import Finding
-from flatout.machine.model import Application, Facts, Symptom
+from flatout.machine.machine_facts import Application, Facts, Symptom
 from flatout.machine.run_look import DeviceLook, DeviceMemory, GpuChange, Losses, MemoryGrowth, RunLook
 from flatout.measure.trend import theil_sen
 

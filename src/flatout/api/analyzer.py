@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from _flatout_agent.batch import size_of
+from _flatout_agent.timeline.samples_in_batch import size_of
 from flatout.api import refusals, trial_batch
 from flatout.api.card_account import CardAccounts, card_of
 from flatout.api.kept_state import kept
@@ -20,8 +20,8 @@ from flatout.base.records import Missing
 from flatout.base.words import Words, choose_language
 from flatout.launch.watcher import Watcher
 from flatout.machine import nvml
-from flatout.machine.model import Gpu, GpuProcess
-from flatout.machine.tally import used
+from flatout.machine.card_totals import used
+from flatout.machine.machine_facts import Gpu, GpuProcess
 from flatout.machine.timed import Question
 
 Told = TypeVar("Told")

@@ -16,10 +16,10 @@ from flatout.base.records import Missing
 from flatout.base.words import Words, choose_language
 from flatout.knobs import catalogue, values
 from flatout.machine import host
-from flatout.tune import batch_estimate
-from flatout.tune.batch import BatchPolicy
-from flatout.tune.batch_target import Target, next_target_size, take
-from flatout.tune.model import BatchGoal, BatchProbe
+from flatout.tune.batch import estimate
+from flatout.tune.batch.size_policy import BatchPolicy
+from flatout.tune.batch.utilisation_target import Target, next_target_size, take
+from flatout.tune.search.questions_and_answers import BatchGoal, BatchProbe
 
 LOG = logging.getLogger("flatout")
 
@@ -130,7 +130,7 @@ class BatchSizeOptimizer:
             start=min(START, self._largest),
             largest=self._largest,
             memory_limit=limit,
-            headroom=batch_estimate.headroom(host.system().name),
+            headroom=estimate.headroom(host.system().name),
         )
 
     def _memory_limit(self) -> int | None:

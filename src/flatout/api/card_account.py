@@ -9,8 +9,8 @@ from typing import Any
 from flatout.api.performance import Spread
 from flatout.base.records import Missing
 from flatout.machine import visible
-from flatout.machine.model import Gpu
-from flatout.machine.tally import used
+from flatout.machine.card_totals import used
+from flatout.machine.machine_facts import Gpu
 
 FIGURES = ("utilisation", "power_draw_w", "temperature_c", "used")
 

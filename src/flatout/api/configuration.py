@@ -13,7 +13,7 @@ from flatout.api.errors import ConfigurationError
 from flatout.api.refusals import path_of, unknown_name
 from flatout.base.errors import FlatoutError, UnknownNameError
 from flatout.knobs import config_keys
-from flatout.tune import config_change, config_estimate, config_file, config_find, config_ground
+from flatout.tune.config import changed_values, config_file, estimate, known_keys, machine_facts
 
 
 def auto_optimize_config(
@@ -21,7 +21,7 @@ def auto_optimize_config(
     target: str | os.PathLike[str] | None = None,
     *,
     command: Sequence[str] | None = None,
-    preset: str = config_estimate.USUAL,
+    preset: str = estimate.USUAL,
     card: str | None = None,
     keys: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def auto_optimize_config(
 
 
 def _check_names(preset: str, keys: Mapping[str, str] | None) -> None:
-    if preset not in config_estimate.PRESETS:
-        raise unknown_name("preset", str(preset), config_estimate.PRESETS)
+    if preset not in estimate.PRESETS:
+        raise unknown_name("preset", str(preset), estimate.PRESETS)
     for name in keys or {}:
         if name not in config_keys.BY_NAME:
             raise unknown_name("keys", str(name), config_keys.BY_NAME)
@@ -61,12 +61,12 @@ def _estimated(
     path: Path, target: str | os.PathLike[str] | None, preset: str, card: str | None, keys: Mapping[str, str] | None
 ) -> dict[str, Any]:
     configuration = config_file.read(path)
-    own = config_find.own_keys(configuration, keys)
+    own = known_keys.own_keys(configuration, keys)
     place = Path(target) if target is not None else config_file.target_of(path)
     config_file.check_target(path, place, may_replace=target is not None)
-    facts = config_ground.facts(os.environ, card, None if card else sys.executable)
-    naming = config_change.insertable(configuration.json)
-    applied = config_change.apply(configuration, config_estimate.wishes(facts, preset), own, naming)
+    facts = machine_facts.facts(os.environ, card, None if card else sys.executable)
+    naming = changed_values.insertable(configuration.json)
+    applied = changed_values.apply(configuration, estimate.wishes(facts, preset), own, naming)
     config_file.write(configuration, place, applied.text)
     return config_file.as_the_script_reads(configuration, applied.tree)
 

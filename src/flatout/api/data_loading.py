@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from _flatout_agent.apply.outputs import changed_tensors, tensors_in
-from _flatout_agent.batch import size_of
+from _flatout_agent.knobs.nested_tensors import changed_tensors, tensors_in
+from _flatout_agent.timeline.samples_in_batch import size_of
 from flatout.api import random_state, sampling
-from flatout.api.carrying import carrying_loader
 from flatout.api.errors import LoaderError
 from flatout.api.loader_settings import Settings, settle
+from flatout.api.notes import sentence
 from flatout.api.ranks import Ranks
-from flatout.api.saying import sentence
+from flatout.api.shared_memory_loader import carrying_loader
 from flatout.api.torch_part import torch
 from flatout.api.training_config import TrainingConfig
 

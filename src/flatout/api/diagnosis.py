@@ -13,11 +13,11 @@ from flatout.base.records import Missing
 from flatout.base.words import Words, choose_language
 from flatout.doctor import page, registry
 from flatout.doctor.model import Finding, Layer, Verdict
-from flatout.doctor.seen import known
+from flatout.doctor.queries import known
 from flatout.doctor.verdict import judge
 from flatout.machine.choose import Choice, choose
 from flatout.machine.gather import gather
-from flatout.machine.model import Facts, Gpu
+from flatout.machine.machine_facts import Facts, Gpu
 
 
 @dataclass

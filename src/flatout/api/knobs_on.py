@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from _flatout_agent.apply.model import Outcome, Scene
-from _flatout_agent.apply.registry import KNOBS
-from _flatout_agent.apply.switchboard import Switchboard
-from flatout.api.saying import Notes, sentence
+from _flatout_agent.knobs.knob import Outcome, Scene
+from _flatout_agent.knobs.registry import KNOBS
+from _flatout_agent.knobs.switchboard import Switchboard
+from flatout.api.notes import Notes, sentence
 from flatout.api.torch_part import torch
 from flatout.api.training_config import AcceleratedConfig
 

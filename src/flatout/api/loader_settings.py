@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from _flatout_agent.apply.fetching import Fetching
-from _flatout_agent.apply.limits import most_workers, obstacle, processors, worker_obstacle
+from _flatout_agent.knobs.loader.fetch_randomness import Fetching
+from _flatout_agent.knobs.loader.worker_limits import most_workers, obstacle, processors, worker_obstacle
 from flatout.api import random_state, sampling
-from flatout.api.saying import sentence
+from flatout.api.notes import sentence
 from flatout.api.torch_part import torch
 from flatout.api.training_config import TrainingConfig
 from flatout.machine import worker_estimate

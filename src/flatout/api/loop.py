@@ -15,10 +15,10 @@ from flatout.api import placement, ranks, recovery
 from flatout.api.checkpoint import Training
 from flatout.api.errors import LossError, OrderError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, LossWatch
+from flatout.api.notes import Notes, sentence
 from flatout.api.precision_trial import PrecisionTrial
 from flatout.api.refusals import LossNotFiniteError, of_kind, share
 from flatout.api.regime import PLAIN, Regime
-from flatout.api.saying import Notes, sentence
 from flatout.api.splitting import ComputeLoss, Splitter
 from flatout.api.torch_part import torch
 from flatout.api.training_config import AcceleratedConfig, TrainingConfig

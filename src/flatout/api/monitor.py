@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from _flatout_agent.observe.losses import Losses as LossSampler
-from _flatout_agent.observe.memory_state import Thinned
+from _flatout_agent.timeline.hooks.device_memory import Thinned
+from _flatout_agent.timeline.hooks.loss_values import Losses as LossSampler
 from flatout.api import advice, refusals
 from flatout.api.performance import PerformanceReport
 from flatout.api.watched_card import WatchedCard, place_of

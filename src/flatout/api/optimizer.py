@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from _flatout_agent import memory as agent_memory
+from _flatout_agent.core import memory_cap as agent_memory
 from flatout.api import refusals
 from flatout.api.card_account import card_of
 from flatout.api.diagnosis import DeviceSelectionResult
 from flatout.base.records import Missing
 from flatout.base.words import Words, choose_language
-from flatout.doctor.seen import known
+from flatout.doctor.queries import known
 from flatout.machine import cards
 from flatout.machine.choose import Choice, Wish, choose
 from flatout.machine.gather import gather
-from flatout.machine.model import Facts, Gpu
+from flatout.machine.machine_facts import Facts, Gpu
 from flatout.machine.versions import at_least
-from flatout.tune import batch_estimate
-from flatout.tune.batch_estimate import BatchEstimate
+from flatout.tune.batch import estimate as batch_estimate
+from flatout.tune.batch.estimate import BatchEstimate
 
 LOG = logging.getLogger("flatout")
 

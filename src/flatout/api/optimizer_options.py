@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from flatout.api.errors import ConfigurationError, ModelError
+from flatout.api.notes import Notes
 from flatout.api.refusals import NoParametersError
-from flatout.api.saying import Notes
 from flatout.api.torch_part import torch
 from flatout.api.training_config import TrainingConfig
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flatout.api import config_source, resolving
 from flatout.api.config_source import ConfigSource
-from flatout.api.saying import sentence
+from flatout.api.notes import sentence
 from flatout.api.torch_part import torch
 from flatout.api.training_config import TrainingConfig
 from flatout.base.words import Words, choose_language

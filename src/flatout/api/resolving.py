@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from _flatout_agent.apply.precision import best_precision
+from _flatout_agent.knobs.precision import best_precision
 from flatout.api import float8, ranks
 from flatout.api.errors import ConfigurationError
+from flatout.api.notes import sentence
 from flatout.api.ranks import Ranks
-from flatout.api.saying import sentence
 from flatout.api.torch_part import torch, torch_is_at_least
 from flatout.api.training_config import AcceleratedConfig, TrainingConfig
 from flatout.base.records import Missing
 from flatout.machine import nvml
 from flatout.machine.choose import choose
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 
 FIRST_WITH_TF32 = 8  # compute capability of Ampere
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from _flatout_agent.apply.outputs import changed_tensors
-from _flatout_agent.apply.snapshot import Snapshot
-from _flatout_agent.batch import size_of
+from _flatout_agent.knobs.nested_tensors import changed_tensors
+from _flatout_agent.knobs.state_snapshot import Snapshot
+from _flatout_agent.timeline.samples_in_batch import size_of
 from flatout.api.errors import SplitError
 from flatout.api.torch_part import torch
 

@@ -19,7 +19,7 @@ from flatout.api.card_account import CardAccounts, card_of
 from flatout.base.records import Missing, Struct
 from flatout.launch.watcher import Watcher
 from flatout.machine import host
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 
 Loss = Callable[[Any, Any], Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from _flatout_agent.batch import size_of
+from _flatout_agent.timeline.samples_in_batch import size_of
 from flatout.api import refusals
 
 

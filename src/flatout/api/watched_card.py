@@ -11,7 +11,7 @@ from flatout.api.performance import Spread
 from flatout.base.records import Missing
 from flatout.launch.watcher import Watcher
 from flatout.machine import nvml
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 from flatout.machine.run_look import DeviceLook, DeviceMemory, GpuChange, GpuDuring, Regime
 from flatout.machine.timed import Question
 from flatout.measure.gpu_state import compare

@@ -17,8 +17,8 @@ from flatout.cli.commandline import option
 if TYPE_CHECKING:
     from flatout.launch.own_argument import Argument
     from flatout.launch.protection import Protection
-    from flatout.tune.batch_line import RateRule
-    from flatout.tune.model import BatchGoal, BatchStory, Finished
+    from flatout.tune.batch.command_line import RateRule
+    from flatout.tune.search.questions_and_answers import BatchGoal, BatchStory, Finished
 
 OPTIONS = (
     option("--batch", default="keep", metavar="keep|fit|grow", help="tune-batch"),
@@ -57,8 +57,8 @@ def batch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def wanted(asked: Mapping[str, Any]) -> Wanted | None:
     """None where the batch stays as it is."""
-    from flatout.tune.batch_line import RateRule
-    from flatout.tune.model import BatchGoal
+    from flatout.tune.batch.command_line import RateRule
+    from flatout.tune.search.questions_and_answers import BatchGoal
 
     goal = _one_of(BatchGoal, asked["batch"], "error.batch-goal")
     rule = _one_of(RateRule, asked["lr_rule"] or "keep", "error.rate-rule")
@@ -83,7 +83,7 @@ def look_for_arguments(
     """Before the first child: a script that takes `--help` for a reason to train is held, and ended."""
     from flatout.launch import asked_help, own_argument
     from flatout.launch.own_argument import BATCH, RATE, Searched
-    from flatout.tune.batch_line import RateRule
+    from flatout.tune.batch.command_line import RateRule
 
     def ask_help() -> str:
         return asked_help.printed(line, environ, protection)
@@ -104,7 +104,7 @@ def _in_configuration(wish: Wanted, words: list[str], keys: Keys) -> bool:
     """A key of the configuration comes before an argument that nobody gave: the file is what is to be optimised."""
     from flatout.launch import own_argument
     from flatout.launch.own_argument import BATCH, Searched
-    from flatout.tune.batch_line import RateRule
+    from flatout.tune.batch.command_line import RateRule
 
     said = own_argument.find(Searched(words=words, names=BATCH))
     if wish.batch_arg is not None or (not isinstance(said, Missing) and said.given):
@@ -121,7 +121,7 @@ def _in_configuration(wish: Wanted, words: list[str], keys: Keys) -> bool:
 
 
 def for_the_plan(wish: Wanted | None, ready: Mapping[str, Any], too_large: int | None) -> dict[str, Any]:
-    from flatout.tune.batch_line import batch_line
+    from flatout.tune.batch.command_line import batch_line
 
     if wish is None:
         return {}

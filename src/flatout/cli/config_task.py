@@ -22,13 +22,13 @@ from flatout.launch import interpreter, target
 from flatout.launch.own_argument import Argument
 from flatout.measure.parity import Verdict
 from flatout.report import tune_config as report
-from flatout.tune import config_change, config_estimate, config_explore, config_file, config_find, config_ground, config_measure
-from flatout.tune.batch_line import BatchLine, Road
-from flatout.tune.config_change import Applied
-from flatout.tune.config_measure import PLACEHOLDER
-from flatout.tune.config_model import ConfigOutcome, Explored, How, State, Verification, Wish
-from flatout.tune.model import Finished
-from flatout.tune.trials import Trials
+from flatout.tune.batch.command_line import BatchLine, Road
+from flatout.tune.config import changed_values, config_file, estimate, explore, known_keys, machine_facts, measure
+from flatout.tune.config.changed_values import Applied
+from flatout.tune.config.measure import PLACEHOLDER
+from flatout.tune.config.wishes import ConfigOutcome, Explored, How, State, Verification, Wish
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.questions_and_answers import Finished
 
 RECORD = "config.json"
 WRITTEN = (State.CHANGED, State.INSERTED)
@@ -52,12 +52,12 @@ class ConfigTask:
         self.words = screen.words
         self.configuration = config_file.read(Path(asked["config"]))
         self.source = self.configuration.path
-        self.own = config_find.own_keys(self.configuration, _pairs(asked["key"]))
+        self.own = known_keys.own_keys(self.configuration, _pairs(asked["key"]))
         self._script = list(script)
         self._kept = contextlib.ExitStack()
         self._said_how = False  # trials are held
         self._sizes: dict[int, Path] = {}
-        self._explore = [config_explore.asked(text) for text in asked["explore"]]
+        self._explore = [explore.asked(text) for text in asked["explore"]]
         if script:
             self._check_placeholder(script)
         elif self._explore:
@@ -91,12 +91,12 @@ class ConfigTask:
 
     def as_argument(self, key: str) -> Argument | Missing:
         """A key of the file as what the batch, or its learning rate, is changed by; missing where it has no plain number."""
-        found = config_find.find(self.configuration, key, self.own)
-        value = config_change.value_text(found.entry, self.configuration) if found.entry is not None else None
+        found = known_keys.find(self.configuration, key, self.own)
+        value = changed_values.value_text(found.entry, self.configuration) if found.entry is not None else None
         if (
             found.entry is None
             or not value
-            or config_change.words_for(found.key, _like(value), found.entry, self.configuration) is None
+            or changed_values.words_for(found.key, _like(value), found.entry, self.configuration) is None
         ):
             return Missing("no-such-key")
         flag = ".".join(found.path)
@@ -105,7 +105,7 @@ class ConfigTask:
     def at_size(self, line: BatchLine, size: int) -> list[str]:
         """The command with a configuration for this batch size, which lies beside the original until the search has ended."""
         if size not in self._sizes:
-            text = self._applied(config_measure.sized(line, size), _nothing).text
+            text = self._applied(measure.sized(line, size), _nothing).text
             self._sizes[size] = self._kept.enter_context(self._beside(self.source.parent, text))
         python, _ = interpreter.choose(self.asked["python"], os.environ)
         return target.command_line(python, self.command(self._sizes[size]))
@@ -113,11 +113,11 @@ class ConfigTask:
     # -- without a command ---------------------------------------------------------------------------------------
 
     def estimate(self) -> int:
-        name = self.asked["preset"] or config_estimate.USUAL
-        config_estimate.preset_of(name)
+        name = self.asked["preset"] or estimate.USUAL
+        estimate.preset_of(name)
         python, _ = interpreter.choose(self.asked["python"], os.environ)
-        facts = config_ground.facts(os.environ, self.asked["card"], None if self.asked["card"] else python)
-        applied = self._applied(config_estimate.wishes(facts, name), config_change.insertable(self.configuration.json))
+        facts = machine_facts.facts(os.environ, self.asked["card"], None if self.asked["card"] else python)
+        applied = self._applied(estimate.wishes(facts, name), changed_values.insertable(self.configuration.json))
         if not self.asked["dry_run"]:
             config_file.write(self.configuration, self.target, applied.text)
         outcome = ConfigOutcome(
@@ -125,15 +125,15 @@ class ConfigTask:
             target=Missing("dry-run") if self.asked["dry_run"] else str(self.target),
             how=How.ESTIMATED,
             changes=applied.changes,
-            ground=config_estimate.ground(facts, name),
+            ground=estimate.ground(facts, name),
         )
         self._tell(outcome, None)
         return 0
 
-    def _applied(self, wishes: Sequence[Wish], naming: config_change.Naming) -> Applied:
+    def _applied(self, wishes: Sequence[Wish], naming: changed_values.Naming) -> Applied:
         if self.asked["no_insert"]:
             naming = _nothing
-        return config_change.apply(self.configuration, wishes, self.own, naming)
+        return changed_values.apply(self.configuration, wishes, self.own, naming)
 
     def _tell(self, outcome: ConfigOutcome, place: Path | None) -> None:
         self.screen.show(report.render(outcome, self.words))
@@ -148,17 +148,17 @@ class ConfigTask:
         self, end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Any
     ) -> int:
         """After the search: what was kept goes into the file as far as a key can say it, and the file is measured."""
-        from flatout.tune import outcome as profiles
+        from flatout.tune.execution import kept_profile as profiles
 
         records.write(place / "tune.json", end)
         if end.ending in ("baseline-fails", "too-short"):
             return 1
-        naming = config_change.read_by(config_measure.sources_of(target.script_file(line[1:])))
+        naming = changed_values.read_by(measure.sources_of(target.script_file(line[1:])))
         applied, verification = self._verified(end, ready, place, naming)
         good = _may_be_written(verification)
         if good:
             config_file.write(self.configuration, self.target, applied.text)
-        rest = config_measure.remaining(end.profile, applied.changes) if good else dict(end.profile)
+        rest = measure.remaining(end.profile, applied.changes) if good else dict(end.profile)
         if end.batch is not None and end.batch.road == Road.CONFIGURATION:
             rest.pop("batch_size", None)  # a profile has no word for it: the file does, or nobody
         outcome = ConfigOutcome(
@@ -183,9 +183,9 @@ class ConfigTask:
         return 0 if good else 1
 
     def _verified(
-        self, end: Finished, ready: Mapping[str, Any], place: Path, naming: config_change.Naming
+        self, end: Finished, ready: Mapping[str, Any], place: Path, naming: changed_values.Naming
     ) -> tuple[Applied, Verification]:
-        wishes = config_measure.wishes_of(end)
+        wishes = measure.wishes_of(end)
         applied = self._applied(wishes, naming)
         unread: list[str] = []
         while any(change.state in WRITTEN for change in applied.changes):
@@ -195,12 +195,12 @@ class ConfigTask:
                 seen = new.look()
                 if seen is None:
                     return applied, Verification(done=False, code="new-fails", said=_last_line(new.said), unread=unread)
-                ignored = config_measure.unread(seen, applied.changes)
+                ignored = measure.unread(seen, applied.changes)
                 if not ignored:
                     workers = {"old": int(ready.get("workers") or 0), "new": int(seen.get("workers") or 0)}
                     begun = end.batch.begun if end.batch is not None else None
                     old = arm_of(self._sizes.get(begun or 0, self.source))  # at its own batch the script may not start
-                    found = config_measure.verify(old, new, workers, end.noise, self._told)
+                    found = measure.verify(old, new, workers, end.noise, self._told)
                     found.unread = unread
                     if _may_be_written(found) and not self.asked["no_parity"] and _rounds_differently(applied):
                         with self._with_its_batch(wishes) as plain:
@@ -223,7 +223,7 @@ class ConfigTask:
 
     def _compare_learning(self, old: Trials, new: Trials, found: Verification, place: Path) -> None:
         """The trials proved the knob; the script's own switch may mean something else (fp16 without scaling)."""
-        from flatout.tune.parity import Gate
+        from flatout.tune.confirmation.parity_runs import Gate
 
         gate = Gate(
             lambda values, steps, seed, draws: (new if values else old).curve({}, steps, seed, draws),
@@ -274,13 +274,13 @@ class ConfigTask:
     def explore(self, place: Path) -> int:
         found = []
         for name, values in self._explore:
-            entry = config_find.explored(self.configuration, name, self.own)
-            texts = config_explore.values_of(self.configuration, entry, values)
+            entry = known_keys.explored(self.configuration, name, self.own)
+            texts = explore.values_of(self.configuration, entry, values)
             with contextlib.ExitStack() as stack:
                 paths = {value: stack.enter_context(self._beside(self.source.parent, text)) for value, text in texts.items()}
                 arm_of = stack.enter_context(self._arms(place))
-                current = config_change.value_text(entry, self.configuration) or ""
-                readings = config_explore.measure(
+                current = changed_values.value_text(entry, self.configuration) or ""
+                readings = explore.measure(
                     list(texts),
                     current,
                     lambda value, paths=paths, arm_of=arm_of: arm_of(paths[value]),  # type: ignore[misc]

@@ -13,13 +13,13 @@ from flatout.cli.parity_gate import Screen
 if TYPE_CHECKING:
     from flatout.launch.disk_reads import Data
     from flatout.measure.promise import Ratio
-    from flatout.tune.budget import Budget, Costs
-    from flatout.tune.compared import Confirmed
-    from flatout.tune.confirm import Once
-    from flatout.tune.model import Finished
-    from flatout.tune.run_length import RunLength
-    from flatout.tune.trials import Trials
-    from flatout.tune.whole_runs import Scale
+    from flatout.tune.confirmation.confirm import Once
+    from flatout.tune.confirmation.confirmed_run import Scale
+    from flatout.tune.confirmation.plain_and_tuned import Confirmed
+    from flatout.tune.execution.trial_runner import Trials
+    from flatout.tune.search.questions_and_answers import Finished
+    from flatout.tune.search.run_length import RunLength
+    from flatout.tune.search.time_budget import Budget, Costs
 
 
 class Units(NamedTuple):
@@ -43,9 +43,9 @@ def confirmed(
     """`line` begins with the interpreter; `own_starts`: the script gets through with its own batch, else there is no plain run
     to compare with."""
     from flatout.measure.promise import UNIT_STEPS
-    from flatout.tune import confirm
-    from flatout.tune.run_length import batches_of_an_epoch, kept_promises, plain_wall_s, steps_of_an_epoch
-    from flatout.tune.whole_runs import measured
+    from flatout.tune.confirmation import confirm
+    from flatout.tune.confirmation.confirmed_run import measured
+    from flatout.tune.search.run_length import batches_of_an_epoch, kept_promises, plain_wall_s, steps_of_an_epoch
 
     if not end.profile or not own_starts:
         return end
@@ -71,7 +71,7 @@ def confirmed(
 
 def once_of(end: Finished) -> dict[str, Once]:
     """What was compiled in the search, and what it gave there by itself."""
-    from flatout.tune.confirm import Once, compiled
+    from flatout.tune.confirmation.confirm import Once, compiled
 
     known = gains_of(end)
     names = [name for name in end.build_s if name in end.profile and compiled(end.profile)]
@@ -98,9 +98,9 @@ def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
 
 def _with(end: Finished, found: Confirmed, units: Units, data: Data, screen: Screen, room: Room) -> Finished:
     from flatout.report import whole_run as report
-    from flatout.tune.compared import told
-    from flatout.tune.confirm import MOST_PAIRS
-    from flatout.tune.putting_off import put_off
+    from flatout.tune.confirmation.confirm import MOST_PAIRS
+    from flatout.tune.confirmation.late_settings import put_off
+    from flatout.tune.confirmation.plain_and_tuned import told
 
     whole = records.replace(told(found, units.epochs), put_off=put_off(found, once_of(end), units.steps))
     if data.beyond_memory:
@@ -115,7 +115,7 @@ def _with(end: Finished, found: Confirmed, units: Units, data: Data, screen: Scr
 
 def _enough(room: Room) -> str:
     """The --budget that has time for whole runs: where some was there and did not do, twice as much."""
-    from flatout.tune.budget import as_option, to_ask_for
+    from flatout.tune.search.time_budget import as_option, to_ask_for
 
     granted, costs = room.granted, room.costs
     return as_option(2 * (costs.looked_s + granted.total_s)) if granted.confirm_s else to_ask_for(costs, granted.search_s)
@@ -123,7 +123,7 @@ def _enough(room: Room) -> str:
 
 def _scale(batches: int | None, knobs: dict[str, str], end: Finished) -> Scale:
     """Of another batch size an epoch has another number of batches."""
-    from flatout.tune.whole_runs import Scale
+    from flatout.tune.confirmation.confirmed_run import Scale
 
     size, own = knobs.get("batch_size"), end.batch.own if end.batch is not None else None
     if batches is None or size is None or not own:

@@ -16,7 +16,7 @@ from flatout.doctor import registry, verdict
 from flatout.doctor.paste.reader import read as read_paste
 from flatout.launch import interpreter
 from flatout.machine.gather import gather
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.redact import redact
 from flatout.report import doctor as report
 from flatout.report.terminal import show

@@ -12,9 +12,9 @@ from flatout.knobs.model import Numerics
 
 if TYPE_CHECKING:
     from flatout.measure.parity import Parity
-    from flatout.tune.model import Finished
-    from flatout.tune.parity import Gate
-    from flatout.tune.trials import Trials
+    from flatout.tune.confirmation.parity_runs import Gate
+    from flatout.tune.execution.trial_runner import Trials
+    from flatout.tune.search.questions_and_answers import Finished
 
 RECORD, FAILED, PICTURE = "parity.json", "parity-failed.json", "parity.svg"
 
@@ -30,7 +30,7 @@ def passed(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finish
     """What changes the rounding is kept only if the training learns the same; "unknown" is said, and kept back."""
     from flatout.measure.parity import Verdict
     from flatout.report import parity as report
-    from flatout.tune.parity import Gate
+    from flatout.tune.confirmation.parity_runs import Gate
 
     # Batches of another size make other losses: both sides of the comparison have the same.
     batch = {name: value for name, value in end.profile.items() if name == "batch_size"}

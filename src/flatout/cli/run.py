@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flatout.launch.protection import Protection
     from flatout.measure.auto import AutoTuning
     from flatout.measure.model import Summary
-    from flatout.tune.auto import AutoTuner
+    from flatout.tune.execution.auto_tuning import AutoTuner
 
 
 @make_command(name="run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -140,7 +140,7 @@ def _asked_device(gpu_id: str | None, words: Words) -> dict[str, str]:
 
 def _tuner(words: Words, hidden: Sequence[str]) -> AutoTuner:
     from flatout.machine import host
-    from flatout.tune.auto import AutoTuner
+    from flatout.tune.execution.auto_tuning import AutoTuner
 
     def done(auto: AutoTuning) -> None:
         from flatout.report import run_auto

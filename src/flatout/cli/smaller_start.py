@@ -10,9 +10,9 @@ from flatout.base.records import Missing, Struct, replace
 from flatout.cli.batch_flags import Wanted
 
 if TYPE_CHECKING:
-    from flatout.tune.batch_line import BatchLine
-    from flatout.tune.model import Plan
-    from flatout.tune.trials import Trials
+    from flatout.tune.batch.command_line import BatchLine
+    from flatout.tune.execution.trial_runner import Trials
+    from flatout.tune.search.questions_and_answers import Plan
 
 UNKNOWN_OWN = 32  # taken for the own size of a script that does not say it
 FIRST, FURTHER = 2, 4  # what a start costs is more than the doublings on the way back
@@ -27,7 +27,7 @@ def look(
     trials: Trials, line: list[str], wish: Wanted | None, resumed: Path | None
 ) -> tuple[dict[str, Any] | None, Smaller | None]:
     """What the first child says of the script's parts, and the batch that it was started with where that is not its own."""
-    from flatout.tune.first_look import NOTHING_FITS, OUT_OF_MEMORY, NothingToTry
+    from flatout.tune.execution.failed_first_look import NOTHING_FITS, OUT_OF_MEMORY, NothingToTry
 
     ready = trials.look()
     plan = _plan_of(resumed)
@@ -52,14 +52,14 @@ def look(
 
 
 def _plan_of(resumed: Path | None) -> Plan | None:
-    from flatout.tune.session import resumable
+    from flatout.tune.execution.session import resumable
 
     return resumable(resumed, None).plan if resumed is not None else None
 
 
 def _own_line(wish: Wanted | None) -> BatchLine:
     """What is not known is said, unless nothing depends on it."""
-    from flatout.tune.batch_line import RateRule, batch_line
+    from flatout.tune.batch.command_line import RateRule, batch_line
 
     assert wish is not None
     return batch_line(wish.batch, wish.rate, wish.rule, UNKNOWN_OWN if wish.rule is RateRule.KEEP else None)
@@ -67,7 +67,7 @@ def _own_line(wish: Wanted | None) -> BatchLine:
 
 def _smaller(line: BatchLine, trials: Trials, plan: Plan | None) -> Iterator[int]:
     """A size that fails in another way may be none that the script takes: then a power of two."""
-    from flatout.tune.first_look import OUT_OF_MEMORY
+    from flatout.tune.execution.failed_first_look import OUT_OF_MEMORY
 
     if plan is not None:
         yield line.own  # there the search began
@@ -81,7 +81,7 @@ def _smaller(line: BatchLine, trials: Trials, plan: Plan | None) -> Iterator[int
 
 
 def _command(trials: Trials, own: BatchLine, line: list[str], size: int) -> list[str]:
-    from flatout.tune.batch_line import Road
+    from flatout.tune.batch.command_line import Road
 
     if own.road is Road.CONFIGURATION and trials.at_size is not None:
         return trials.at_size(own, size)

@@ -37,10 +37,10 @@ from flatout.launch import folder, interpreter, target
 
 if TYPE_CHECKING:
     from flatout.cli.smaller_start import Smaller
-    from flatout.tune.budget import Budget, Costs
-    from flatout.tune.journal import About
-    from flatout.tune.model import Decision, Finished, Plan, Progress
-    from flatout.tune.trials import Trials
+    from flatout.tune.execution.search_journal import About
+    from flatout.tune.execution.trial_runner import Trials
+    from flatout.tune.search.questions_and_answers import Decision, Finished, Plan, Progress
+    from flatout.tune.search.time_budget import Budget, Costs
 
 BUDGET_GROW = "4m"  # each pair of the last comparison is two starts, and what is kept is compiled for the new batch
 LOAD_LOOK_S, LOADED = 0.5, 0.25  # so long, and this share of the cores that a search may use
@@ -103,7 +103,7 @@ def command(context: Context, /, script: tuple[str, ...], **asked: Any) -> None:
 
 def _place(resumed: str | None, line: list[str]) -> Path:
     """Of the record. What cannot be gone on from is said before anything is started."""
-    from flatout.tune.session import resumable
+    from flatout.tune.execution.session import resumable
 
     if resumed is None:
         return folder.new_run(Path.cwd(), SystemClock().wall())[1]
@@ -114,8 +114,8 @@ def _place(resumed: str | None, line: list[str]) -> Path:
 def _about(line: list[str]) -> About:
     from flatout._version import __version__
     from flatout.base.secrets import hide
-    from flatout.tune.journal import About
-    from flatout.tune.outcome import digest_of
+    from flatout.tune.execution.kept_profile import digest_of
+    from flatout.tune.execution.search_journal import About
 
     return About(command=hide(line[1:]), script=digest_of(target.script_file(line[1:])), version=__version__)
 
@@ -209,8 +209,8 @@ class Screen:
 def _under_protection(line: list[str], place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen) -> int:
     from flatout.launch.scratch import sweep
     from flatout.machine import nvml
-    from flatout.tune.cards import CardMeter
-    from flatout.tune.trials import Trials
+    from flatout.tune.execution.card_readings import CardMeter
+    from flatout.tune.execution.trial_runner import Trials
 
     sweep()
     with protected.protection_for(line, asked) as protection:
@@ -246,8 +246,8 @@ def _say_load(screen: Screen) -> None:
 
 def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str, Any], screen: Screen, line: list[str]) -> int:
     from flatout.report import tune as report
-    from flatout.tune import budget, run_length, too_short
-    from flatout.tune.session import Session
+    from flatout.tune.execution.session import Session
+    from flatout.tune.search import run_length, time_budget, too_short_run
 
     began = SystemClock().monotonic()
     resumed = Path(asked["resume"]) if asked["resume"] else None
@@ -264,13 +264,13 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     if length is not None:
         screen.say(report.run_length(length, screen.words))
         limits["steps_planned"] = length.steps
-    costs = budget.Costs(looked_s=looked_s, start_s=trials.start_s, step_s=ready.get("step_s") or 0.0)
+    costs = time_budget.Costs(looked_s=looked_s, start_s=trials.start_s, step_s=ready.get("step_s") or 0.0)
     if limits["budget_s"] is None and not any(asked[name] for name in ("task", "batch_wanted", "resume", "dry_run")):
-        short_s = too_short.loop_s(line, length, costs, ready, Path.cwd())
+        short_s = too_short_run.loop_s(line, length, costs, ready, Path.cwd())
         if short_s is not None:
             screen.say(screen.words("tune.ended-too-short-to-repay", loop=report.duration(short_s)))
-            return _conclude(too_short.nothing_to_do(looked_s), ready, place, line, asked, screen)
-    granted = budget.budget(limits["budget_s"], costs, limits["steps_planned"], ready)
+            return _conclude(too_short_run.nothing_to_do(looked_s), ready, place, line, asked, screen)
+    granted = time_budget.budget(limits["budget_s"], costs, limits["steps_planned"], ready)
     asked_s, limits["budget_s"] = limits["budget_s"], granted.search_s
     plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
     if plan is not None and asked["dry_run"]:
@@ -288,7 +288,7 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     trials.patience.search_is_over()
     if trials.limit is not None:
         screen.say(screen.words(f"tune-nothing.{trials.limit[0]}", **trials.limit[1]))
-    room_s = budget.room_s(granted, SystemClock().monotonic() - searching, sum(end.build_s.values()))
+    room_s = time_budget.room_s(granted, SystemClock().monotonic() - searching, sum(end.build_s.values()))
     screen.had_no_turn(end.decisions, _enough_for_all(end, granted, costs))
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     if end.profile and not asked["no_parity"]:
@@ -304,8 +304,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
 def _say_budget(granted: Budget, costs: Costs, plan: Plan | None, asked_s: float | None, screen: Screen) -> None:
     """How long search and confirmation may take; and where nothing can be compared in it, so."""
     from flatout.report import tune as report
-    from flatout.tune.budget import to_ask_for
-    from flatout.tune.search import fewest_s
+    from flatout.tune.search.search import fewest_s
+    from flatout.tune.search.time_budget import to_ask_for
 
     fewest = fewest_s(plan) if plan is not None else 0.0
     if asked_s is not None and fewest > granted.search_s:
@@ -317,7 +317,7 @@ def _say_budget(granted: Budget, costs: Costs, plan: Plan | None, asked_s: float
 
 def _enough_for_all(end: Finished, granted: Budget, costs: Costs) -> str:
     """The --budget with which what was put off would have its turn."""
-    from flatout.tune.budget import to_ask_for
+    from flatout.tune.search.time_budget import to_ask_for
 
     needs = [one.params.get("needs_s") for one in end.decisions if one.code in PUT_OFF]
     return to_ask_for(costs, granted.search_s + sum(float(seconds) for seconds in needs if seconds is not None))
@@ -325,7 +325,7 @@ def _enough_for_all(end: Finished, granted: Budget, costs: Costs) -> str:
 
 def _only_said(plan: Plan, as_json: bool, screen: Screen) -> None:
     from flatout.report.tune import line
-    from flatout.tune.search import foreseen
+    from flatout.tune.search.search import foreseen
 
     tried, decided = foreseen(plan)
     for offer in tried:
@@ -340,40 +340,40 @@ def _only_said(plan: Plan, as_json: bool, screen: Screen) -> None:
 
 
 def _plan(ready: dict[str, Any], limits: dict[str, Any], asked: dict[str, Any], smaller: Smaller | None) -> Plan:
-    from flatout.tune import plan as planning
+    from flatout.tune.search import what_to_try as planning
 
     batch = batch_flags.for_the_plan(asked["batch_wanted"], ready, smaller.own if smaller is not None else None)
     return planning.make(ready, _cores(), **limits, **batch)
 
 
 def _conclude(end: Finished, ready: dict[str, Any], place: Path, line: list[str], asked: dict[str, Any], screen: Screen) -> int:
-    from flatout.tune import outcome
+    from flatout.tune.execution import kept_profile
 
     end = batch_flags.with_command(end, line)
     records.write(place / "tune.json", end)
     for sentence in batch_flags.sentences(end.batch, screen.words):
         screen.say(sentence)
     if end.profile:
-        path = outcome.write_profile(end, ready, line, SystemClock().wall())
+        path = kept_profile.write_profile(end, ready, line, SystemClock().wall())
         screen.say(screen.words("tune.profile", path=str(path), script=target.as_typed(line[1:])))
         _show_edits(end, ready, line, screen)
     else:
         screen.say(screen.words("tune.no-profile"))
     screen.say(screen.words("tune.record", path=str(place / "tune.json")))
     if asked["as_json"]:
-        write_record(json.dumps(outcome.answer(end), indent=2) + "\n")
+        write_record(json.dumps(kept_profile.answer(end), indent=2) + "\n")
     return 1 if end.ending in ("baseline-fails", "too-short", "no-batch-holds") else 0
 
 
 def _show_edits(end: Finished, ready: dict[str, Any], line: list[str], screen: Screen) -> None:
     from flatout.report import tune as report
-    from flatout.tune import permanent
+    from flatout.tune.execution import permanent_edits
 
     script = target.script_file(line[1:])
     if script is None:
         return
     source = script.read_text(encoding="utf-8", errors="replace")
-    found = permanent.edits(
+    found = permanent_edits.edits(
         end.profile, script.name if script.is_absolute() else str(script), source, ready, str(ready.get("device", "cuda"))
     )
     if found:

@@ -53,7 +53,7 @@ def unharmed(search: Callable[[], int], place: Path, again: str, words: Words, s
 
 def _begun(place: Path) -> bool:
     """Whether there is anything to go on from. A folder without it is of no use to anybody."""
-    from flatout.tune.session import JOURNAL
+    from flatout.tune.execution.session import JOURNAL
 
     journal = place / JOURNAL
     if journal.exists() and journal.stat().st_size:

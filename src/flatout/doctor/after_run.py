@@ -9,7 +9,7 @@ from flatout.base.records import Missing, replace
 from flatout.doctor import registry, verdict
 from flatout.doctor.model import Finding, Severity
 from flatout.knobs.model import Came
-from flatout.machine.model import Application, Driver, Facts, Symptom
+from flatout.machine.machine_facts import Application, Driver, Facts, Symptom
 from flatout.machine.run_look import LoaderUse, OutOfMemory, RunLook
 from flatout.measure.model import Summary
 

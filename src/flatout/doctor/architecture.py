@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.base.records import Struct
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Severity
 from flatout.machine import compatibility
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import parse
 
 NO_KERNEL = 209
@@ -30,11 +30,11 @@ class Misfit(Struct, kw_only=True):
 
 def no_kernel(facts: Facts) -> bool:
     """Whether somebody met the message itself: no kernel image, or the smallest kernel failed for want of one."""
-    failed = "no kernel image" in (seen.known(facts.torch.kernel) or "").lower()
+    failed = "no kernel image" in (queries.known(facts.torch.kernel) or "").lower()
     return (
         failed
-        or seen.symptom(facts, "no-kernel-image") is not None
-        or NO_KERNEL in map(compatibility.modern_code, seen.cuda_codes(facts))
+        or queries.symptom(facts, "no-kernel-image") is not None
+        or NO_KERNEL in map(compatibility.modern_code, queries.cuda_codes(facts))
     )
 
 
@@ -47,10 +47,10 @@ def runs_on(codes: list[str], capability: str) -> bool:
 def misfit(facts: Facts) -> Misfit | None:
     """The card that torch has no code for. Nothing where torch's own list has it: then whoever complains is another torch
     (wrong-environment) or an extension."""
-    if facts.torch.kernel == "ok" or seen.known(facts.torch.hip) not in (None, "none"):
+    if facts.torch.kernel == "ok" or queries.known(facts.torch.hip) not in (None, "none"):
         return None
-    complaint = seen.symptom(facts, "arch-not-compatible")
-    capability, codes = seen.capability(facts), seen.arch_list(facts)
+    complaint = queries.symptom(facts, "arch-not-compatible")
+    capability, codes = queries.capability(facts), queries.arch_list(facts)
     if complaint and capability:
         supported = str(complaint.params.get("supported", "")).replace(",", " ").split()
         if codes and codes[1] and runs_on(codes[0], capability):
@@ -58,9 +58,9 @@ def misfit(facts: Facts) -> Misfit | None:
         listed = supported or (codes[0] if codes else [])
         if listed and runs_on(listed, capability):
             return None  # a false alarm of the program's own: sm_86 serves 8.9
-        card = str(complaint.params.get("card") or seen.any_nvidia_gpu(facts) or "GPU")
+        card = str(complaint.params.get("card") or queries.any_nvidia_gpu(facts) or "GPU")
         return Misfit(card=card, capability=capability, codes=listed, card_is_older=_older(listed, capability), certain=True)
-    found = seen.nvidia_cards(facts)
+    found = queries.nvidia_cards(facts)
     if found:
         return _among(facts, found, codes)
     if no_kernel(facts):
@@ -70,17 +70,17 @@ def misfit(facts: Facts) -> Misfit | None:
 
 def _among(facts: Facts, cards: list[tuple[str, str]], codes: tuple[list[str], bool] | None) -> Misfit | None:
     """The first of these cards that is not served. Another card that is served makes it a note, unless a kernel failed."""
-    system, failed = seen.system(facts), no_kernel(facts)
+    system, failed = queries.system(facts), no_kernel(facts)
     dead = [(name, value) for name, value in cards if not compatibility.served_at_all(value, system)]
     if codes is None:
-        meant = facts.source == "probed" or seen.complains(facts) or _old(facts) or not facts.symptoms
+        meant = facts.source == "probed" or queries.complains(facts) or _old(facts) or not facts.symptoms
         if dead and len(dead) == len(cards) and meant:
             return Misfit(card=dead[0][0], capability=dead[0][1], codes=[], card_is_older=True, certain=True)
         name, value = cards[0]
         if not failed and not (_old(facts) and _older([], value)):
             return None
         return Misfit(card=name, capability=value, codes=[], card_is_older=_older([], value), certain=False)
-    if not codes[1] and not failed and facts.source == "probed" and not seen.complains(facts):
+    if not codes[1] and not failed and facts.source == "probed" and not queries.complains(facts):
         return None  # a list that is only likely, and nobody who misses anything
     unserved = [(name, value) for name, value in cards if not runs_on(codes[0], value)]
     if not unserved:
@@ -104,12 +104,12 @@ def _unnamed(facts: Facts, codes: tuple[list[str], bool] | None) -> Misfit | Non
 
 
 def _old(facts: Facts) -> bool:
-    return seen.symptom(facts, "old-architecture") is not None
+    return queries.symptom(facts, "old-architecture") is not None
 
 
 def _told(facts: Facts, codes: tuple[list[str], bool] | None) -> Misfit | None:
     """A report about a generation that builds have dropped; nothing where this build still has it."""
-    told = seen.symptom(facts, "old-architecture")
+    told = queries.symptom(facts, "old-architecture")
     if told is None:
         return None
     value, listed = told.params.get("capability"), codes[0] if codes else []

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from flatout.base.records import Missing, Record, Struct, field
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 Plain = str | int | float | bool
 Evidence = dict[str, Plain | list[Plain]]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Fix
 from flatout.machine import compatibility, worker_estimate
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import at_least
 
 # What a distribution installs its NVIDIA driver with, by a word of its name.
@@ -23,7 +23,7 @@ DRIVER_COMMANDS = (
 
 def python_command(facts: Facts) -> str:
     """The interpreter that has the fault, quoted where its path needs it."""
-    path = seen.known(facts.python.path) or "python"
+    path = queries.known(facts.python.path) or "python"
     return f'"{path}"' if " " in path or "\\" in path else path
 
 
@@ -33,8 +33,8 @@ def pip(facts: Facts, arguments: str) -> Fix:
 
 def reinstall_torch(facts: Facts) -> list[Fix]:
     """Update the driver first where no wheel for the card runs on it; then the newest wheel that fits all four."""
-    card, driver = seen.capability(facts), seen.known(facts.driver.version)
-    system, python = seen.system(facts), seen.known(facts.python.version)
+    card, driver = queries.capability(facts), queries.known(facts.driver.version)
+    system, python = queries.system(facts), queries.known(facts.python.version)
     steps = []
     knows_card = compatibility.minimum_driver_of_card(card) if card else None
     too_old = driver is not None and knows_card is not None and not at_least(driver, knows_card)
@@ -57,7 +57,7 @@ def install_wheel(facts: Facts, wheel: compatibility.Wheel, exact: str | None = 
     pinned = exact or (None if wheel.torch == compatibility.newest_torch() else f"{wheel.torch}.*")
     torch = f'"torch=={pinned}"' if pinned else "torch"
     what = f"{torch} torchvision --index-url {compatibility.index_url(wheel.variant)}"
-    installer = seen.known(facts.torch.installer)
+    installer = queries.known(facts.torch.installer)
     if installer == "uv":  # its environments have no pip
         return [Fix(command=f"uv pip install --python {python_command(facts)} --reinstall {what}")]
     steps = []
@@ -73,17 +73,17 @@ def install_wheel(facts: Facts, wheel: compatibility.Wheel, exact: str | None = 
 
 def update_driver(facts: Facts, minimum: str) -> list[Fix]:
     """Steps that bring the NVIDIA driver to at least `minimum` on this system."""
-    card = seen.capability(facts)
+    card = queries.capability(facts)
     wanted = compatibility.minimum_driver_of_card(card) if card else None
     if wanted and at_least(wanted, minimum):
         minimum = wanted
-    key = {"Windows": "driver-windows", "Darwin": "driver-macos"}.get(seen.system(facts), "driver-linux")
+    key = {"Windows": "driver-windows", "Darwin": "driver-macos"}.get(queries.system(facts), "driver-linux")
     if facts.system.wsl is True:
         key = "driver-wsl"
-    elif seen.in_container(facts):
+    elif queries.in_container(facts):
         key = "driver-host"
     steps = [Fix(text=key, params={"minimum": minimum})]
-    distribution = (seen.known(facts.system.distribution) or "").lower()
+    distribution = (queries.known(facts.system.distribution) or "").lower()
     for name, command in DRIVER_COMMANDS:
         if key == "driver-linux" and name in distribution:
             return [*steps, Fix(command=command)]
@@ -116,41 +116,41 @@ BOOT_IMAGE_COMMANDS = (
 
 def by_distribution(facts: Facts, table: tuple[tuple[str, str], ...], otherwise: str | None = None) -> str | None:
     """The command of this distribution, found by a word of its name."""
-    distribution = (seen.known(facts.system.distribution) or "").lower()
+    distribution = (queries.known(facts.system.distribution) or "").lower()
     return next((command for name, command in table if name in distribution), otherwise)
 
 
 def install_driver(facts: Facts) -> list[Fix]:
     """A driver new enough for the torch that is here, or for the newest wheel that the card can run."""
-    system, cuda = seen.system(facts), seen.known(facts.torch.cuda)
+    system, cuda = queries.system(facts), queries.known(facts.torch.cuda)
     if cuda in (None, "none"):
-        wheel = compatibility.best_wheel(seen.capability(facts), None, system, seen.known(facts.python.version))
+        wheel = compatibility.best_wheel(queries.capability(facts), None, system, queries.known(facts.python.version))
         cuda = wheel.cuda if wheel else "12"
     return update_driver(facts, compatibility.minimum_driver(cuda or "12", system))
 
 
 def restart(facts: Facts) -> Fix:
     """The whole machine; from inside a container that is the host's business."""
-    if seen.in_container(facts):
+    if queries.in_container(facts):
         return Fix(text="restart-host")
-    if seen.system(facts) == "Linux" and facts.system.wsl is not True:
+    if queries.system(facts) == "Linux" and facts.system.wsl is not True:
         return Fix(command="sudo reboot")
     return Fix(text="restart-windows")
 
 
 def privileged(facts: Facts, command: str) -> Fix:
     """For the administrator: sudo where there is one, on Windows a terminal started as administrator."""
-    return Fix(command=command if seen.system(facts) == "Windows" else f"sudo {command}")
+    return Fix(command=command if queries.system(facts) == "Windows" else f"sudo {command}")
 
 
 def set_variable(facts: Facts, name: str, value: str) -> Fix:
     """For the terminal at hand: a POSIX shell, or PowerShell."""
-    return Fix(command=f'$env:{name} = "{value}"' if seen.system(facts) == "Windows" else f"export {name}={value}")
+    return Fix(command=f'$env:{name} = "{value}"' if queries.system(facts) == "Windows" else f"export {name}={value}")
 
 
 def unset_variable(facts: Facts, name: str) -> list[Fix]:
     """From the terminal at hand; on Windows also from the user's settings, where such variables usually come from."""
-    if seen.system(facts) != "Windows":
+    if queries.system(facts) != "Windows":
         return [Fix(command=f"unset {name}"), Fix(text="variable-origin", params={"name": name})]
     lasting = f'[Environment]::SetEnvironmentVariable("{name}", $null, "User")'
     origin = Fix(text="variable-origin-windows", params={"name": name})
@@ -159,7 +159,7 @@ def unset_variable(facts: Facts, name: str) -> list[Fix]:
 
 def observe(facts: Facts) -> list[Fix]:
     """Where the time goes, measured on the script at hand."""
-    path = seen.known(facts.application.script.path) or ""
+    path = queries.known(facts.application.script.path) or ""
     script = path if path.endswith(".py") else "train.py"
     return [Fix(text="see-where"), Fix(command=f'flatout run "{script}"' if " " in script else f"flatout run {script}")]
 
@@ -169,5 +169,5 @@ USUAL_CORES = 8.0  # where a paste does not tell
 
 def worker_count(facts: Facts) -> int:
     """Loader workers to begin with. An estimate; `flatout tune` measures."""
-    usable = seen.known(facts.processor.usable) or seen.known(facts.processor.cores) or USUAL_CORES
-    return worker_estimate.estimate(usable, seen.system(facts) or "", len(seen.gpus(facts)))
+    usable = queries.known(facts.processor.usable) or queries.known(facts.processor.cores) or USUAL_CORES
+    return worker_estimate.estimate(usable, queries.system(facts) or "", len(queries.gpus(facts)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from flatout.base.records import Struct
-from flatout.doctor import seen
-from flatout.machine.model import Facts
+from flatout.doctor import queries
+from flatout.machine.machine_facts import Facts
 
 # Where pip and uv take their index from when the command names none.
 INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
@@ -22,7 +22,7 @@ class Request(Struct, kw_only=True):
 
 def refused(facts: Facts) -> Request | None:
     """The torch that pip did not find."""
-    said = seen.symptom(facts, "no-matching-distribution")
+    said = queries.symptom(facts, "no-matching-distribution")
     if said is None:
         return None
     requirement = str(said.params.get("requirement", "torch"))
@@ -44,5 +44,5 @@ def index_of(facts: Facts) -> str | None:
 
 def listed_versions(facts: Facts) -> list[str]:
     """What pip said it could have: "(from versions: 0.1.2, 0.1.2.post1)"; empty for none and where it did not say."""
-    said = seen.symptom(facts, "no-matching-distribution")
+    said = queries.symptom(facts, "no-matching-distribution")
     return re.findall(r"\d[\w.]*", str(said.params.get("versions", ""))) if said else []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.base.records import Struct
-from flatout.doctor.seen import kernel_error, number, symptom
-from flatout.machine.model import Facts
+from flatout.doctor.queries import kernel_error, number, symptom
+from flatout.machine.machine_facts import Facts
 
 OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.doctor.model import LAYERS, Finding, Layer, LayerVerdict, Rule, Severity, Verdict
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 MOST_NOTES = 3
 

@@ -10,7 +10,7 @@ from flatout.base import records
 from flatout.base.errors import FlatoutError
 from flatout.launch import environment, own_argument
 from flatout.launch.protection import Kind, Protection
-from flatout.launch.trial import QUIET
+from flatout.launch.trial_process import QUIET
 
 
 def printed(line: Sequence[str], environ: Mapping[str, str], held: Protection) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flatout.base.records import Missing, Struct, field
 from flatout.machine.choose import Choice, choose
-from flatout.machine.model import Driver
+from flatout.machine.machine_facts import Driver
 
 
 class Device(Struct, kw_only=True):

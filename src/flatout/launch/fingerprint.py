@@ -9,8 +9,8 @@ from pathlib import Path
 from flatout.base.errors import FlatoutError
 from flatout.knobs.profile import Fingerprint
 from flatout.launch import device
-from flatout.machine import nvml, world
-from flatout.machine.model import Driver
+from flatout.machine import nvml, probe_host
+from flatout.machine.machine_facts import Driver
 
 LIMIT_S = 10.0
 MARK = "flatout-torch "
@@ -58,6 +58,6 @@ def sha256_of(path: Path | None) -> str:
 
 def torch_version(python: str, environ: Mapping[str, str]) -> str:
     """ "2.13.0+cu128", or nothing where this interpreter has none."""
-    output = world.run([python, "-c", PROGRAM], LIMIT_S, environ)
+    output = probe_host.run([python, "-c", PROGRAM], LIMIT_S, environ)
     lines = [line for line in output.stdout.splitlines() if line.startswith(MARK)]
     return lines[-1].removeprefix(MARK).strip() if lines else ""

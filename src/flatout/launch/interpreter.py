@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Missing
-from flatout.machine.model import Interpreter
+from flatout.machine.machine_facts import Interpreter
 
 
 def choose(asked: str | None, environ: Mapping[str, str]) -> tuple[str, str]:

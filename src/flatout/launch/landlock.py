@@ -18,10 +18,10 @@ from typing import Any
 
 from flatout.base.whole_number import whole_number
 from flatout.launch import landlock_start
-from flatout.launch.guard import Guard, last_lines
+from flatout.launch.changed_files import State
 from flatout.launch.overlay import multi_process_service
+from flatout.launch.python_guard import Guard, last_lines
 from flatout.launch.scratch import SHARED_MEMORY
-from flatout.launch.watch import State
 
 LEAST_VERSION = 2  # before, a file could be emptied where it lay, and no file be moved to another folder
 TRUNCATES, HOLDS_TCP, HOLDS_SIGNALS = 3, 4, 6  # versions from which on it does

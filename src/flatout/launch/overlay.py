@@ -23,9 +23,9 @@ from flatout.launch import overlay_limits
 from flatout.launch.compiled import caches, user_cache
 from flatout.launch.inside.kernel import PIVOT_ROOT, mounts
 from flatout.launch.inside.view import NOT_COVERED
-from flatout.launch.last_watch import remove
+from flatout.launch.reaper import remove
 from flatout.launch.scratch import Scratch, scratch_places
-from flatout.launch.told import network_limit, told
+from flatout.launch.trial_messages import network_limit, told
 from flatout.machine import host
 
 SOURCE = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flatout.base.records import Missing, Struct
 from flatout.launch import target
-from flatout.machine import script_ast, world
+from flatout.machine import probe_host, script_ast
 from flatout.machine.script_options import Option, declared, helped, reads_a_command_line
 
 # Names of the same thing, the surest first. Dashes, dots and capitals do not count.
@@ -101,7 +101,7 @@ def value_in(command: Sequence[str], names: Sequence[str]) -> str | None:
 
 def help_text(command: Sequence[str], environ: Mapping[str, str]) -> str:
     """What the script prints for `--help`, within a time limit: one that takes no such option would begin to train."""
-    told = world.run([*command, "--help"], HELP_LIMIT_S, {**environ, "COLUMNS": "160"})
+    told = probe_host.run([*command, "--help"], HELP_LIMIT_S, {**environ, "COLUMNS": "160"})
     return told.stdout if told.code == 0 else ""
 
 

@@ -14,11 +14,11 @@ from typing import Any, Protocol, Self
 
 from flatout.base.errors import UsageError
 from flatout.base.records import Struct
-from flatout.launch.guard import Guard
+from flatout.launch.changed_files import Watch
 from flatout.launch.guard_proof import can_be_guarded
 from flatout.launch.landlock import Landlock
 from flatout.launch.overlay import Overlay
-from flatout.launch.watch import Watch
+from flatout.launch.python_guard import Guard
 
 VARIABLE = "FLATOUT_TRIALS"  # names the kind that is wanted, instead of the strongest that can be had
 

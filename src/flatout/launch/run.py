@@ -18,7 +18,7 @@ from flatout.launch import child, environment, folder, journals
 from flatout.launch.error_texts import errors_scrubbed, scrub_files
 from flatout.launch.settings import Settings
 from flatout.launch.watcher import Watcher
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 from flatout.machine.run_look import GpuDuring, HostStrain
 
 

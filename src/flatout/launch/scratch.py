@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from flatout.launch.last_watch import remove
+from flatout.launch.reaper import remove
 
 if sys.platform != "win32":
     import fcntl

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from flatout.base.records import Missing
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 from flatout.machine.run_look import GpuDuring, HostStrain
 
 EVERY_S = 1.0
@@ -57,7 +57,7 @@ class Watcher:
     def _look_on(self) -> None:
         # Imported here: the script was not to wait for them.
         from flatout.machine import host, nvml
-        from flatout.machine.tally import Tally
+        from flatout.machine.card_totals import Tally
 
         first, tally = host.strain(), Tally()
         cards = nvml.driver().gpus

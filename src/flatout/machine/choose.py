@@ -15,7 +15,7 @@ from flatout.base.errors import UsageError
 from flatout.base.records import Missing, Struct, field
 from flatout.base.whole_number import whole_number
 from flatout.machine import cards, visible
-from flatout.machine.model import Gpu, PciDevice
+from flatout.machine.machine_facts import Gpu, PciDevice
 from flatout.machine.probes.pci_names import AMD_DISCRETE, AMD_INTEGRATED, INTEL_DISCRETE
 from flatout.machine.versions import parse
 from flatout.machine.visible import Visible

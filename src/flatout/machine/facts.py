@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.machine import host, nvml
-from flatout.machine.model import Interpreter, Machine
+from flatout.machine.machine_facts import Interpreter, Machine
 
 
 def machine(python: Interpreter) -> Machine:

@@ -12,8 +12,8 @@ from typing import Any
 
 from flatout.base.records import Missing, Struct
 from flatout.machine import host, torch_child
-from flatout.machine import world as worlds
-from flatout.machine.model import (
+from flatout.machine import probe_host as worlds
+from flatout.machine.machine_facts import (
     UNKNOWN,
     Application,
     Cuda,
@@ -26,6 +26,7 @@ from flatout.machine.model import (
     System,
     Torch,
 )
+from flatout.machine.probe_host import World
 from flatout.machine.probes import (
     containers,
     cuda_side,
@@ -40,7 +41,6 @@ from flatout.machine.probes import (
     xid,
 )
 from flatout.machine.timed import Question
-from flatout.machine.world import World
 
 QUICK_S = 5.0
 COMMAND_S = 10.0

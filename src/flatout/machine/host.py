@@ -13,7 +13,7 @@ from typing import TypeVar
 import psutil
 
 from flatout.base.records import Missing, Struct
-from flatout.machine.model import HostMemory, Processor, System
+from flatout.machine.machine_facts import HostMemory, Processor, System
 from flatout.machine.run_look import HostStrain
 
 CGROUP = Path("/sys/fs/cgroup")

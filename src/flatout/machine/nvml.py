@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from flatout.base.records import Missing, replace
 from flatout.data import table
-from flatout.machine.model import Driver, Gpu, GpuProcess
+from flatout.machine.machine_facts import Driver, Gpu, GpuProcess
 
 T = TypeVar("T")
 

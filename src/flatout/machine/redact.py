@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flatout.base import records
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.probes.environment import gpu_related
 
 UUID = re.compile(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flatout.base.records import Missing
 from flatout.machine import script_order
-from flatout.machine.model import ScriptLook
+from flatout.machine.machine_facts import ScriptLook
 from flatout.machine.script_config import EVALUATION, truth
 from flatout.machine.script_values import UNKNOWN, Values, called, dotted
 

@@ -9,7 +9,7 @@ from typing import Any
 from flatout.base.records import Missing, Struct
 from flatout.knobs.config_keys import BY_NAME
 from flatout.machine.config_tree import Path
-from flatout.machine.model import ScriptLook
+from flatout.machine.machine_facts import ScriptLook
 
 WORKERS = BY_NAME["num_workers"].names
 PINNING = BY_NAME["pin_memory"].names

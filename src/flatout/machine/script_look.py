@@ -14,7 +14,7 @@ from pathlib import Path
 from flatout.base.file_bytes import bytes_of
 from flatout.base.records import Missing
 from flatout.machine import script_ast, script_config, yaml_file
-from flatout.machine.model import ScriptLook
+from flatout.machine.machine_facts import ScriptLook
 
 LARGEST = 4 << 20  # no script that people write is larger; a checkpoint given by mistake is
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flatout.base.records import Missing
-from flatout.machine.model import Cuda, Extension, Interpreter, Library, Torch
+from flatout.machine.machine_facts import Cuda, Extension, Interpreter, Library, Torch
+from flatout.machine.probe_host import Output, World
 from flatout.machine.probes import python_side
-from flatout.machine.world import Output, World
 
 LIMIT_S = 60.0
 MARK = "flatout-torch-facts "

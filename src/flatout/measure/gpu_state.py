@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.base.records import Missing
-from flatout.machine.model import Gpu, GpuProcess
+from flatout.machine.card_totals import HOLDS_BACK, used
+from flatout.machine.machine_facts import Gpu, GpuProcess
 from flatout.machine.run_look import DeviceLook, GpuChange, GpuDuring
-from flatout.machine.tally import HOLDS_BACK, used
 
 # A CUDA context alone takes more; less is the desktop's coming and going.
 CONTEXT_BYTES = 150 << 20

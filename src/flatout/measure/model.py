@@ -8,7 +8,7 @@ from _flatout_agent.wire import TRAINING_PHASES
 from flatout.base.records import Missing, Record, Struct, field
 from flatout.knobs.model import KnobUse
 from flatout.machine.deep_look import DeepLook
-from flatout.machine.model import Machine
+from flatout.machine.machine_facts import Machine
 from flatout.machine.run_look import DeviceLook, DeviceMix, GpuChange, HostStrain, LoaderUse, Losses, OutOfMemory, ScriptLine
 from flatout.measure.auto import AutoTuning
 from flatout.measure.delivered import Delivery

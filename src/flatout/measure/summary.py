@@ -8,7 +8,7 @@ from flatout.knobs.model import KnobUse
 from flatout.launch.run import Finished
 from flatout.machine import cards
 from flatout.machine.deep_look import DeepLook
-from flatout.machine.model import Interpreter, Machine
+from flatout.machine.machine_facts import Interpreter, Machine
 from flatout.machine.run_look import LoaderUse, OutOfMemory
 from flatout.measure import knob_use
 from flatout.measure.attribution import Attribution, attribute

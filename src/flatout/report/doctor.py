@@ -7,7 +7,7 @@ from typing import Any
 from flatout.base.words import Words
 from flatout.doctor import page
 from flatout.doctor.model import LAYERS, Finding, Fix, Layer, LayerVerdict, Severity, Verdict
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.report import layers
 from flatout.report.terminal import Group, RenderableType, Table, Text, hanging
 

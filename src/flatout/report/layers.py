@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flatout.base.records import Missing, dump
 from flatout.base.words import Words
 from flatout.doctor.model import Layer
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.report import numbers
 from flatout.report.machine import why
 from flatout.report.terminal import Table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.base.words import Words
-from flatout.machine.load import CardLoad
-from flatout.machine.model import Gpu
-from flatout.machine.tally import used
+from flatout.machine.card_load import CardLoad
+from flatout.machine.card_totals import used
+from flatout.machine.machine_facts import Gpu
 from flatout.report.numbers import gibibytes, percent
 
 GOOD = 80.0  # percent of the time with a kernel on the card

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.base.words import Words
-from flatout.machine.model import UNKNOWN, Gpu, Machine
+from flatout.machine.machine_facts import UNKNOWN, Gpu, Machine
 from flatout.report import numbers
 
 

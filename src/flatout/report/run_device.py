@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 from flatout.base.records import Missing
 from flatout.base.words import Words
+from flatout.machine.card_totals import SLOWDOWNS
 from flatout.machine.run_look import GpuChange, OutOfMemory
-from flatout.machine.tally import SLOWDOWNS
 from flatout.measure.model import Summary
 from flatout.report import numbers
 from flatout.report.terminal import RenderableType, Text, hanging

@@ -8,10 +8,10 @@ from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.report import numbers
 from flatout.report.terminal import Group, RenderableType, Text
-from flatout.tune.budget import Budget
-from flatout.tune.model import Decision, Ending, Finished, Progress, Reached, Verdict
-from flatout.tune.permanent import Edit
-from flatout.tune.run_length import RunLength
+from flatout.tune.execution.permanent_edits import Edit
+from flatout.tune.search.questions_and_answers import Decision, Ending, Finished, Progress, Reached, Verdict
+from flatout.tune.search.run_length import RunLength
+from flatout.tune.search.time_budget import Budget
 
 WIDEST = 2.0  # upper to lower bound: wider, a share of a ceiling says nothing
 SAYS_NOTHING = ("on", "more")  # values

@@ -9,9 +9,9 @@ from flatout.measure.statistics import Answer
 from flatout.report.numbers import gibibytes, percent
 from flatout.report.terminal import Group, RenderableType, Table, Text
 from flatout.report.tune import rate, ratio
-from flatout.tune.config_file import shown
-from flatout.tune.config_measure import PLACEHOLDER
-from flatout.tune.config_model import Change, ConfigOutcome, Explored, How, Reading, State, Verification
+from flatout.tune.config.config_file import shown
+from flatout.tune.config.measure import PLACEHOLDER
+from flatout.tune.config.wishes import Change, ConfigOutcome, Explored, How, Reading, State, Verification
 
 STYLES = {State.CHANGED: "green", State.INSERTED: "green", State.ALREADY: "", State.LEFT: "bright_black"}
 

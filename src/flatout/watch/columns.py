@@ -12,7 +12,7 @@ from typing import Any
 
 from flatout.base.records import Missing, Struct, dump
 from flatout.data import table
-from flatout.machine.tally import SLOWDOWNS
+from flatout.machine.card_totals import SLOWDOWNS
 from flatout.machine.telemetry import CardSample, HostSample
 
 MIB = 1 / (1 << 20)

@@ -12,7 +12,7 @@ from flatout.base.errors import FlatoutError
 from flatout.base.records import Missing, Struct, field
 from flatout.launch.folder import records_of
 from flatout.machine import host
-from flatout.tune import run_length
+from flatout.tune.search import run_length
 from flatout.watch.columns import SHARES, Values
 from flatout.watch.moments import Span
 from flatout.watch.story import NOT_YET, Story

@@ -1,8 +1,9 @@
 """Plants faults in the agent as it is imported: standard library only, for it runs inside the observed process.
 
-A point is `module:function`, nested functions by the path to them (`observe.loader:Iterators.started.let_go`). A planted
-function raises the moment it is called, as if it were replaced by one that raises. `@guarded` plants at the start of
-the function's own `try` instead: for wrappers that make the script's own call, where what lies outside is that call.
+A point is `module:function`, nested functions by the path to them
+(`timeline.hooks.loader_wait:Iterators.started.let_go`). A planted function raises the moment it is called, as if it were
+replaced by one that raises. `@guarded` plants at the start of the function's own `try` instead: for wrappers that make the
+script's own call, where what lies outside is that call.
 The source is changed in memory while it is imported, so that closures can be reached, and every importer gets the same.
 """
 
@@ -17,21 +18,21 @@ from functools import cache
 
 PACKAGE = "_flatout_agent."
 CALL = "__planted__"
-FIRST_BATCH = "observe.loader:Iterators.turned_to"
+FIRST_BATCH = "timeline.hooks.loader_wait:Iterators.turned_to"
 
 # What hooks call that is no function of ours: a bound method in an attribute of the instance.
-ATTRIBUTES = {"tape:Tape.note": ("Tape", "note")}
+ATTRIBUTES = {"timeline.event_buffer:Tape.note": ("Tape", "note")}
 
 # A training of a hundred steps must come to everything that a long one does.
 IN_A_HURRY = {
-    "tape": {"SECOND": 2_000_000, "MOST_LINES": 8, "EARLY_TICKS": 1 << 20},
-    "hand": {"MOST_ACCOUNTS": 2},
+    "timeline.event_buffer": {"SECOND": 2_000_000, "MOST_LINES": 8, "EARLY_TICKS": 1 << 20},
+    "timeline.batches_in_flight": {"MOST_ACCOUNTS": 2},
     # Awake for some steps, and then asleep whatever there is to tell: neither is left to how busy the machine is.
-    "observe.resting": {"FIRST_LOOK": 0, "FEWEST_STEPS": 24, "REST": 10_000_000, "MOST_REST": 10_000_000}
+    "timeline.hooks.hook_suspension": {"FIRST_LOOK": 0, "FEWEST_STEPS": 24, "REST": 10_000_000, "MOST_REST": 10_000_000}
     | {"NEXT_TO_NOTHING": 1.0, "LITTLE": 1.0},
-    "observe.inputs": {"WITHOUT_BATCHES": 2, "MOST_TICKS": 4096},
-    "observe.own_lines": {"SHARE": 0.0, "SELDOM": 0.005, "OFTEN": 0.005},
-    "observe.glances": {"LOOK": 0, "FEWEST_STEPS": 2, "MOST_GLANCES": 1, "LEAST_GLANCES": 1},
+    "timeline.hooks.samples_from_model_inputs": {"WITHOUT_BATCHES": 2, "MOST_TICKS": 4096},
+    "timeline.hooks.script_lines": {"SHARE": 0.0, "SELDOM": 0.005, "OFTEN": 0.005},
+    "timeline.hooks.step_sampling": {"LOOK": 0, "FEWEST_STEPS": 2, "MOST_GLANCES": 1, "LEAST_GLANCES": 1},
 }
 
 

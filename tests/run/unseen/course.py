@@ -88,7 +88,7 @@ class Training:
 
 def observers_of_the_run():
     """The agent's tape and its Resting, where there is an agent."""
-    kinds = ("_flatout_agent.tape", "Tape"), ("_flatout_agent.observe.resting", "Resting")
+    kinds = ("_flatout_agent.timeline.event_buffer", "Tape"), ("_flatout_agent.timeline.hooks.hook_suspension", "Resting")
     return {type(one).__name__: one for one in gc.get_objects() if (type(one).__module__, type(one).__name__) in kinds}
 
 

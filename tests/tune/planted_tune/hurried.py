@@ -13,11 +13,12 @@ from pathlib import Path
 from flatout.base import records
 from flatout.cli.main import main
 from flatout.launch.overlay import Overlay
-from flatout.tune import patience, plan
+from flatout.tune.execution import child_time_limits
+from flatout.tune.search import what_to_try
 
-patience.IDLE_S = 6.0
-make = plan.make
-plan.make = lambda *given, **limits: records.replace(make(*given, **limits), timed_s=0.05)
+child_time_limits.IDLE_S = 6.0
+make = what_to_try.make
+what_to_try.make = lambda *given, **limits: records.replace(make(*given, **limits), timed_s=0.05)
 
 share = Overlay.share
 

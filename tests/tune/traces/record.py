@@ -11,8 +11,8 @@ from pathlib import Path
 from flatout.base.clock import SystemClock
 from flatout.base.records import dump
 from flatout.launch.protection import Unprotected
-from flatout.tune.model import Mode, Segment
-from flatout.tune.trials import Trials
+from flatout.tune.execution.trial_runner import Trials
+from flatout.tune.search.questions_and_answers import Mode, Segment
 
 SEGMENT_STEPS = 250  # below what an agent adds up
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
-from _flatout_agent.batch import size_of
+from _flatout_agent.timeline.samples_in_batch import size_of
 from flatout.api.monitor import PerformanceMonitor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from flatout.base.records import Missing
-from flatout.machine.model import UNKNOWN, Facts, Gpu, PciDevice, Symptom
+from flatout.machine.machine_facts import UNKNOWN, Facts, Gpu, PciDevice, Symptom
 
 Plain = str | int | float | bool
 

@@ -7,7 +7,7 @@ import re
 from flatout.doctor.paste import names
 from flatout.doctor.paste.clean import Text
 from flatout.doctor.paste.draft import Draft, Rank
-from flatout.machine.model import PciDevice, Xid
+from flatout.machine.machine_facts import PciDevice, Xid
 
 _PCI = re.compile(
     r"(?:^|\s)((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]) (?:VGA compatible controller|3D controller"

@@ -6,7 +6,7 @@ import re
 
 from flatout.doctor.paste.clean import Text
 from flatout.doctor.paste.draft import Draft
-from flatout.machine.model import Library
+from flatout.machine.machine_facts import Library
 
 _PATH = re.compile(
     r"((?:/|[A-Za-z]:\\)[\w./\\+~ -]{0,180}?[\\/](?:lib)?(cudnn|cublas|cublasLt|cudart|nccl|nvrtc|cufft|cusparse|cusolver"

@@ -9,7 +9,7 @@ from flatout.doctor.paste import builds
 from flatout.doctor.paste.builds import VERSION
 from flatout.doctor.paste.clean import Text
 from flatout.doctor.paste.draft import Draft, Rank
-from flatout.machine.model import Extension
+from flatout.machine.machine_facts import Extension
 
 # Packages with kernels of their own, compiled for a list of architectures that is not torch's.
 EXTENSIONS = [

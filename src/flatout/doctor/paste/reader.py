@@ -6,7 +6,7 @@ from flatout.doctor.paste import fields, host, kernel, libraries, packages, pros
 from flatout.doctor.paste.clean import clean
 from flatout.doctor.paste.draft import Draft
 from flatout.doctor.paste.messages import reading
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 READERS = (smi, smi_query, fields, variables, packages, kernel, libraries, host, reading, prose)
 

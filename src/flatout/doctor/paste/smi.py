@@ -7,7 +7,7 @@ import re
 from flatout.doctor.paste import names
 from flatout.doctor.paste.clean import Text
 from flatout.doctor.paste.draft import Draft, Rank
-from flatout.machine.model import Gpu, GpuProcess
+from flatout.machine.machine_facts import Gpu, GpuProcess
 
 MIB = 1 << 20
 

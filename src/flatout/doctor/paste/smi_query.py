@@ -9,7 +9,7 @@ from flatout.doctor.paste import names
 from flatout.doctor.paste.clean import Text
 from flatout.doctor.paste.draft import Draft, Rank
 from flatout.doctor.paste.smi import MIB, mode_named
-from flatout.machine.model import Gpu
+from flatout.machine.machine_facts import Gpu
 
 _GPU = re.compile(r"\s*GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _PAIR = re.compile(r"\s*([A-Z][\w .()/-]{1,48}?)\s*:\s*(.*?)\s*$")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.remedy import set_variable, unset_variable
 from flatout.machine import choose, visible
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.visible import CUDA, HIP, ROCR, Visible
 
 # Whether these entries exist depends on the list of cards, and a paste may not show all of them.
@@ -18,15 +18,15 @@ def check(facts: Facts) -> Finding | None:
 
 
 def _cuda(facts: Facts) -> Finding | None:
-    value, gpu = facts.application.environment.get(CUDA), seen.any_nvidia_gpu(facts)
-    if value is None or seen.known(facts.torch.hip) not in (None, "none") or (gpu is None and facts.source == "probed"):
+    value, gpu = facts.application.environment.get(CUDA), queries.any_nvidia_gpu(facts)
+    if value is None or queries.known(facts.torch.hip) not in (None, "none") or (gpu is None and facts.source == "probed"):
         return None
-    slots = visible.slots(seen.gpus(facts), "nvidia")
+    slots = visible.slots(queries.gpus(facts), "nvidia")
     left = visible.resolve(value, slots or None)
     if left.problem is None or not left.decided:
         return None
-    if left.count == 0 and not seen.cuda_works(facts):
-        fails, listed = seen.cuda_fails(facts), facts.source == "probed"
+    if left.count == 0 and not queries.cuda_works(facts):
+        fails, listed = queries.cuda_fails(facts), facts.source == "probed"
         if left.problem in NEEDS_THE_LIST and not listed and not fails:
             return None
         sure = listed or (left.problem not in NEEDS_THE_LIST and (fails or gpu is not None))
@@ -39,20 +39,20 @@ def _cuda(facts: Facts) -> Finding | None:
 
 def _rocm(facts: Facts) -> Finding | None:
     """Two lists, one applied to what the other leaves; or the processor's graphics shown and the card hidden."""
-    environment, cards = facts.application.environment, [gpu for gpu in seen.gpus(facts) if gpu.vendor == "amd"]
-    nvidia = seen.known(facts.torch.cuda) not in (None, "none")
+    environment, cards = facts.application.environment, [gpu for gpu in queries.gpus(facts) if gpu.vendor == "amd"]
+    nvidia = queries.known(facts.torch.cuda) not in (None, "none")
     if nvidia or not (HIP in environment or ROCR in environment):
         return None
     left = visible.rocm(environment, visible.slots(cards, "amd") or None)
     both = HIP in environment and ROCR in environment
     name = HIP if HIP in environment else ROCR
-    nothing = left.count == 0 and left.problem is not None and not seen.cuda_works(facts)
+    nothing = left.count == 0 and left.problem is not None and not queries.cuda_works(facts)
     if nothing and (both or cards or left.problem not in NEEDS_THE_LIST):
         steps = [Fix(text="one-list"), *unset_variable(facts, HIP)] if both else unset_variable(facts, name)
         return _found(
             facts, name, left, *steps, certain=both or bool(cards), rocr=environment.get(ROCR), hip=environment.get(HIP)
         )
-    kinds = {gpu.index: choose.kind_of(gpu, seen.known(facts.hardware.pci) or []) for gpu in cards}
+    kinds = {gpu.index: choose.kind_of(gpu, queries.known(facts.hardware.pci) or []) for gpu in cards}
     shown = {kinds.get(index) for index in left.cards}
     card = next((gpu for gpu in cards if kinds[gpu.index] == "discrete"), None)
     if card is None or shown != {"integrated"}:
@@ -63,12 +63,12 @@ def _rocm(facts: Facts) -> Finding | None:
 
 def _late(facts: Facts) -> Finding | None:
     """CUDA reads the variable once, when it starts. After `import torch` alone it is still in time."""
-    script, ignored = facts.application.script, seen.symptom(facts, "visible-devices-ignored")
+    script, ignored = facts.application.script, queries.symptom(facts, "visible-devices-ignored")
     started = script.lines.get("cuda_started")
     if not ignored and (script.sets_visible_devices_late is not True or not started):
         return None
     steps = (Fix(text="in-shell"), Fix(command="CUDA_VISIBLE_DEVICES=1 python train.py"), Fix(text="first-lines"))
-    if seen.system(facts) == "Windows":
+    if queries.system(facts) == "Windows":
         steps = (Fix(text="in-shell"), set_variable(facts, CUDA, "1"), Fix(text="first-lines"))
     return RULE.found(
         *steps,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import devices_visible, known, number, symptom
 from flatout.doctor.remedy import python_command
-from flatout.doctor.seen import devices_visible, known, number, symptom
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 INVALID_DEVICE = (101, 10)  # cudaErrorInvalidDevice, and its number before CUDA 10.1
 

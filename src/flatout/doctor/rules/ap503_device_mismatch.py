@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import symptom
-from flatout.machine.model import Facts
+from flatout.doctor.queries import symptom
+from flatout.machine.machine_facts import Facts
 from flatout.machine.run_look import PlacedTensor
 
 OF_EACH_DEVICE = 3

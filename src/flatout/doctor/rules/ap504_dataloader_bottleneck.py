@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import any_nvidia_gpu, gpus, in_container, known, number, saturated, slowed, symptom
 from flatout.doctor.remedy import observe, worker_count
-from flatout.doctor.seen import any_nvidia_gpu, gpus, in_container, known, number, saturated, slowed, symptom
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # A card that computes all the time shows more; below it something keeps it waiting.
 BUSY_PERCENT = 70

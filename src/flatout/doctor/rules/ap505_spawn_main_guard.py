@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import known, symptom
-from flatout.machine.model import Facts
+from flatout.doctor.queries import known, symptom
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import at_least
 
 IMPORTING = ("spawn", "forkserver")  # start methods whose processes import the script anew

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import gib, in_container, known, said, symptom
-from flatout.machine.model import Facts
+from flatout.doctor.queries import gib, in_container, known, said, symptom
+from flatout.machine.machine_facts import Facts
 
 # Docker's default is 64 MB: one batch of 64 images (38 MB) for each of two workers does not fit.
 TOO_SMALL = 128 << 20

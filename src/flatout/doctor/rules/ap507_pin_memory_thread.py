@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import known, symptom, system
-from flatout.machine.model import Facts
+from flatout.doctor.queries import known, symptom, system
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:

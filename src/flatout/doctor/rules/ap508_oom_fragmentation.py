@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flatout.doctor import shortage
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import gib, known, symptom
 from flatout.doctor.remedy import set_variable
-from flatout.doctor.seen import gib, known, symptom
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import at_least
 
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flatout.doctor import shortage
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import gib, gpus, in_container, known, symptom, system, windows_driver
-from flatout.machine.model import Facts, Gpu, GpuProcess
+from flatout.doctor.queries import gib, gpus, in_container, known, symptom, system, windows_driver
+from flatout.machine.machine_facts import Facts, Gpu, GpuProcess
 
 # Desktops, browsers and their like hold less each.
 DESKTOP_BYTES = 1 << 30

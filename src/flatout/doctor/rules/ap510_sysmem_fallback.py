@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import HELD_BACK, SLOW_CAUSES, events, gib, gpus, known, symptom, windows_driver
-from flatout.machine.model import Facts, Gpu
+from flatout.doctor.queries import HELD_BACK, SLOW_CAUSES, events, gib, gpus, known, symptom, windows_driver
+from flatout.machine.machine_facts import Facts, Gpu
 from flatout.machine.versions import at_least
 
 # The first driver of Windows that spills CUDA's memory.

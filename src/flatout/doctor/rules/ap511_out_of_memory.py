@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flatout.doctor import shortage
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import gib, gpus, kernel_error, known, said
-from flatout.machine.model import Facts
+from flatout.doctor.queries import gib, gpus, kernel_error, known, said
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flatout.doctor import shortage
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import gib, known, symptom
-from flatout.machine.model import Facts
+from flatout.doctor.queries import gib, known, symptom
+from flatout.machine.machine_facts import Facts
 from flatout.machine.run_look import MemoryGrowth
 
 # A trend that chance gives once in thirty thousand runs, and that has not ended by the second half of this one.

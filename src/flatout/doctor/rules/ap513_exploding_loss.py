@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import known, symptom
-from flatout.machine.model import Facts
+from flatout.doctor.queries import known, symptom
+from flatout.machine.machine_facts import Facts
 
 # The middle of the last losses against the middle of the first: noise, curricula and warm restarts stay below.
 TIMES = 10.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import known, said, symptom
 from flatout.doctor.remedy import observe
-from flatout.doctor.seen import known, said, symptom
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # Windows' drives inside WSL: every file is fetched through a network protocol, ten times slower than WSL's own disk.
 WINDOWS_DRIVE = re.compile(r"/mnt/[a-z]/")

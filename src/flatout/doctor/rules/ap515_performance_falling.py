@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import gpus, known, slowed, symptom
 from flatout.doctor.remedy import observe
-from flatout.doctor.seen import gpus, known, slowed, symptom
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import any_nvidia_gpu, capability, known, tensor_cores
 from flatout.doctor.remedy import observe
-from flatout.doctor.seen import any_nvidia_gpu, capability, known, tensor_cores
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import at_least
 
 TENSOR_CORES_SINCE, BF16_SINCE = "7.0", "8.0"

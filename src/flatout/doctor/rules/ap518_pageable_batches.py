@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import any_nvidia_gpu, known, saturated, symptom
-from flatout.machine.model import Facts
+from flatout.doctor.queries import any_nvidia_gpu, known, saturated, symptom
+from flatout.machine.machine_facts import Facts
 
 # Of the training time: where copies take less, pinning gains nothing that could be measured.
 COPY_SHARE = 0.1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import cuda_codes, system
-from flatout.machine.model import Facts
+from flatout.doctor.queries import cuda_codes, system
+from flatout.machine.machine_facts import Facts
 
 # Errors that only running kernels give; the card and the driver are well, CUDA has started long before.
 FAULTS = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import known, starved_share
-from flatout.machine.model import Facts
+from flatout.doctor.queries import known, starved_share
+from flatout.machine.machine_facts import Facts
 from flatout.machine.run_look import BlockingRead, RunLook
 
 # Of the training time: a loss read once in a while, or a read of what is long done, costs less.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import any_nvidia_gpu, capability, known, tensor_cores
-from flatout.machine.model import Facts
+from flatout.doctor.queries import any_nvidia_gpu, capability, known, tensor_cores
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import at_least
 
 TF32_SINCE = "8.0"

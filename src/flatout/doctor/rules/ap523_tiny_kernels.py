@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import any_nvidia_gpu, known, starved_share
-from flatout.machine.model import Facts
+from flatout.doctor.queries import any_nvidia_gpu, known, starved_share
+from flatout.machine.machine_facts import Facts
 
 WITH_GRAPHS = ("graphs", "reduce-overhead", "max-autotune")
 HOST_PHASES = ("forward", "backward", "optimizer", "script")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import HELD_BACK
-from flatout.machine.model import Facts
+from flatout.doctor.queries import HELD_BACK
+from flatout.machine.machine_facts import Facts
 from flatout.machine.run_look import GpuDuring
 
 # A single hot second in a long run is nothing; neither is one look of two.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import gib, known
-from flatout.machine.model import Facts
+from flatout.doctor.queries import gib, known
+from flatout.machine.machine_facts import Facts
 
 # Pages that come back were needed; what only goes out is often asleep. Less than this is lost in a disk's daily business.
 SWAPPED_BYTES = 256 << 20

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import known
-from flatout.machine.model import Facts
+from flatout.doctor.queries import known
+from flatout.machine.machine_facts import Facts
 from flatout.machine.run_look import CoreUse
 
 FEWEST_SECONDS = 2.0

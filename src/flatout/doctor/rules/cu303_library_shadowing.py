@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.machine.model import Facts, Library
+from flatout.machine.machine_facts import Facts, Library
 
 # Libraries of which one process must have one release. The driver's own (cuda) is the driver rules' business.
 ONE_OF_A_KIND = ("cudnn", "cublas", "cusparse", "cusolver", "cufft", "nvjitlink", "nccl", "nvrtc", "cudart")
@@ -20,11 +20,11 @@ MIXED = re.compile(
 
 
 def check(facts: Facts) -> Finding | None:
-    mismatch, lost = seen.symptom(facts, "cudnn-version-mismatch"), _lost_symbol(facts)
-    double = _two_releases(seen.known(facts.cuda.loaded) or [])
-    before = [library for library in seen.known(facts.cuda.shadowing) or [] if library.name in ONE_OF_A_KIND]
+    mismatch, lost = queries.symptom(facts, "cudnn-version-mismatch"), _lost_symbol(facts)
+    double = _two_releases(queries.known(facts.cuda.loaded) or [])
+    before = [library for library in queries.known(facts.cuda.shadowing) or [] if library.name in ONE_OF_A_KIND]
     search_path = _cuda_on_search_path(facts)
-    fails = any(MIXED.search(seen.known(text) or "") for text in (facts.torch.error, facts.torch.kernel))
+    fails = any(MIXED.search(queries.known(text) or "") for text in (facts.torch.error, facts.torch.kernel))
     if not mismatch and not double and not lost and not (fails and (before or search_path)):
         return None  # a library before torch's own does no harm while nothing fails
     taken = double or before
@@ -40,22 +40,22 @@ def check(facts: Facts) -> Finding | None:
 
 
 def _described(library: Library) -> str:
-    return " ".join(part for part in (library.name, seen.known(library.version), seen.known(library.path)) if part)
+    return " ".join(part for part in (library.name, queries.known(library.version), queries.known(library.path)) if part)
 
 
 def _lost_symbol(facts: Facts) -> str | None:
     """The library of CUDA that misses a symbol in another one."""
-    said = seen.symptom(facts, "undefined-symbol")
+    said = queries.symptom(facts, "undefined-symbol")
     name = str(said.params.get("library", "")) if said else ""
-    return name if seen.CUDA_LIBRARIES.search(name) else None
+    return name if queries.CUDA_LIBRARIES.search(name) else None
 
 
 def _two_releases(loaded: list[Library]) -> list[Library]:
     """Libraries of one kind from two places, unless both are known to be the same release."""
     for kind in ONE_OF_A_KIND:
         same = [library for library in loaded if library.name == kind and isinstance(library.path, str)]
-        by_folder = {posixpath.dirname((seen.known(library.path) or "").replace("\\", "/")): library for library in same}
-        versions = {seen.known(library.version) for library in same}
+        by_folder = {posixpath.dirname((queries.known(library.path) or "").replace("\\", "/")): library for library in same}
+        versions = {queries.known(library.version) for library in same}
         if len(by_folder) > 1 and (len(versions) > 1 or None in versions):
             return list(by_folder.values())
     return []
@@ -69,11 +69,11 @@ def _cuda_on_search_path(facts: Facts) -> str | None:
 
 
 def _fix(facts: Facts, taken: list[Library]) -> list[Fix]:
-    if seen.system(facts) == "Windows":
+    if queries.system(facts) == "Windows":
         steps = [Fix(command="where cudnn64_9.dll cudnn64_8.dll cublas64_12.dll"), Fix(text="windows-path")]
     else:
         steps = [Fix(command="unset LD_LIBRARY_PATH"), Fix(text="permanent")]
-    if any((seen.known(library.path) or "").startswith(("/usr/lib", "/lib")) for library in taken):
+    if any((queries.known(library.path) or "").startswith(("/usr/lib", "/lib")) for library in taken):
         steps.append(Fix(command="dpkg -l | grep -i cudnn"))
         steps.append(Fix(text="system-copy"))
     return [*steps, Fix(text="check")]

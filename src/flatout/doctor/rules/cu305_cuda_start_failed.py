@@ -5,11 +5,11 @@ Every rule that does know explains it.
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import restart
 from flatout.machine import compatibility
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # What a program that runs can get long after CUDA has started: in a pasted message they say nothing of its start.
 WHILE_RUNNING = frozenset({1, 2, 200, 209, 214, 218, 220, 222, 700, 702, 710, 716, 719, 98})
@@ -18,16 +18,16 @@ FULL = "out of memory"  # no riddle: the rules on memory say whose it is
 
 
 def check(facts: Facts) -> Finding | None:
-    if seen.works(facts):
+    if queries.works(facts):
         return None
-    code = seen.cuda_error(facts)
+    code = queries.cuda_error(facts)
     # Live, the code comes from starting CUDA; in a paste it is whatever the program printed.
-    at_start = facts.source == "probed" and bool(seen.error_code(facts)) and code != 209
+    at_start = facts.source == "probed" and bool(queries.error_code(facts)) and code != 209
     if code is not None and not at_start and code in WHILE_RUNNING:
         return None
-    kernel = seen.kernel_error(facts) or ""
+    kernel = queries.kernel_error(facts) or ""
     failed = bool(kernel) and FULL not in kernel
-    gpu = seen.any_nvidia_gpu(facts) or (next(iter(seen.known(facts.torch.devices) or []), None) if failed else None)
+    gpu = queries.any_nvidia_gpu(facts) or (next(iter(queries.known(facts.torch.devices) or []), None) if failed else None)
     if gpu is None and facts.source == "probed":
         return None  # nothing to start CUDA for
     if code is None and not failed and not _unexplained(facts):
@@ -48,13 +48,13 @@ def check(facts: Facts) -> Finding | None:
 
 def _unexplained(facts: Facts) -> bool:
     """torch says no without a code, although it could: not a CPU build, not a Mac, not for want of torch."""
-    if seen.cpu_build(facts) or seen.system(facts) == "Darwin" or seen.known(facts.torch.hip) not in (None, "none"):
+    if queries.cpu_build(facts) or queries.system(facts) == "Darwin" or queries.known(facts.torch.hip) not in (None, "none"):
         return False
-    return seen.complains(facts) and seen.known(facts.torch.status) in (None, "ok")
+    return queries.complains(facts) and queries.known(facts.torch.status) in (None, "ok")
 
 
 def _fix(facts: Facts) -> list[Fix]:
-    listing = "set CUDA" if seen.system(facts) == "Windows" else "env | grep -i cuda"
+    listing = "set CUDA" if queries.system(facts) == "Windows" else "env | grep -i cuda"
     return [Fix(command="nvidia-smi"), Fix(command=listing), restart(facts), Fix(text="report")]
 
 

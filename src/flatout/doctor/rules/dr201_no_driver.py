@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.remedy import install_driver
-from flatout.doctor.seen import (
+from flatout.doctor.queries import (
     any_nvidia_gpu,
     cuda_codes,
     cuda_works,
@@ -17,7 +16,8 @@ from flatout.doctor.seen import (
     symptom,
     system,
 )
-from flatout.machine.model import Facts
+from flatout.doctor.remedy import install_driver
+from flatout.machine.machine_facts import Facts
 
 # Messages of a program that looked for the driver and did not find it.
 NOT_FOUND = ("smi-not-found", "found-no-driver")

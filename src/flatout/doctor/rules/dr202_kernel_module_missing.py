@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.remedy import DRIVER_COMMANDS, MODULE_COMMANDS, by_distribution
-from flatout.doctor.seen import (
+from flatout.doctor.queries import (
     any_nvidia_gpu,
     bus_without_nvidia,
     cuda_fails,
@@ -15,7 +14,8 @@ from flatout.doctor.seen import (
     modules,
     symptom,
 )
-from flatout.machine.model import Facts
+from flatout.doctor.remedy import DRIVER_COMMANDS, MODULE_COMMANDS, by_distribution
+from flatout.machine.machine_facts import Facts
 
 # Whichever distribution it is: what dkms knows, and what the kernel answers.
 LOOK = "dkms status; sudo modprobe nvidia; sudo dmesg | grep -i nvidia | tail"

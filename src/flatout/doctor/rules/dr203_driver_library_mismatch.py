@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import cuda_codes, cuda_works, in_container, known, linux_host, symptom
 from flatout.doctor.remedy import restart
-from flatout.doctor.seen import cuda_codes, cuda_works, in_container, known, linux_host, symptom
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import parse
 
 SYSTEM_DRIVER_MISMATCH = 803

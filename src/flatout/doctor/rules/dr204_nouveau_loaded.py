@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import any_nvidia_gpu, cuda_works, known, linux_host, modules
 from flatout.doctor.remedy import BOOT_IMAGE_COMMANDS, by_distribution, install_driver
-from flatout.doctor.seen import any_nvidia_gpu, cuda_works, known, linux_host, modules
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 BLACKLIST = r"printf 'blacklist nouveau\noptions nouveau modeset=0\n' | sudo tee /etc/modprobe.d/blacklist-nouveau.conf"
 

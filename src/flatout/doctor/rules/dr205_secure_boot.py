@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.remedy import by_distribution
-from flatout.doctor.seen import (
+from flatout.doctor.queries import (
     any_nvidia_gpu,
     bus_without_nvidia,
     cuda_fails,
@@ -15,7 +14,8 @@ from flatout.doctor.seen import (
     modules,
     symptom,
 )
-from flatout.machine.model import Facts
+from flatout.doctor.remedy import by_distribution
+from flatout.machine.machine_facts import Facts
 
 # Where the distribution keeps the key that signs modules built on this machine.
 ENROL_COMMANDS = (

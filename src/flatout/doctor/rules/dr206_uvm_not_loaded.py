@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import (
+from flatout.doctor.queries import (
     UNKNOWN_ERRORS,
     cuda_codes,
     cuda_fails,
@@ -15,7 +15,7 @@ from flatout.doctor.seen import (
     symptom,
     system,
 )
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # Errors that say what is wrong by themselves, and it is not this.
 OTHER_CODES = frozenset({2, 35, 36, 46, 214, 802, 803, 804})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import (
+from flatout.doctor.queries import (
     bus_without_nvidia,
     cuda_fails,
     cuda_works,
@@ -14,7 +14,7 @@ from flatout.doctor.seen import (
     on_bus,
     symptom,
 )
-from flatout.machine.model import Facts, Symptom
+from flatout.machine.machine_facts import Facts, Symptom
 
 COMMANDS = {
     "docker": "docker run --gpus all IMAGE nvidia-smi",

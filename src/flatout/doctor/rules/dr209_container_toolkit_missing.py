@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import symptom, system
 from flatout.doctor.remedy import by_distribution
-from flatout.doctor.seen import symptom, system
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 PACKAGE_COMMANDS = (
     ("fedora", "sudo dnf install -y nvidia-container-toolkit"),

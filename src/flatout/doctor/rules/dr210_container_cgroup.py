@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import cuda_works, in_container, known, symptom, system
-from flatout.machine.model import Facts
+from flatout.doctor.queries import cuda_works, in_container, known, symptom, system
+from flatout.machine.machine_facts import Facts
 
 # The kernel refuses to open the device, and NVML has no better name for that.
 REFUSED = ("nvml-unknown-error", "nvml-unknown", "nvml-error", "nvml-no-permission")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import cuda_codes, cuda_fails, cuda_works, driver_answers, in_container, known, symptom
 from flatout.doctor.remedy import install_driver
-from flatout.doctor.seen import cuda_codes, cuda_fails, cuda_works, driver_answers, in_container, known, symptom
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 OURS = "/usr/lib/wsl/"  # where WSL mounts the libcuda that belongs to the driver of Windows
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import cuda_codes, cuda_fails, cuda_works, in_container, known
 from flatout.doctor.remedy import by_distribution
-from flatout.doctor.seen import cuda_codes, cuda_fails, cuda_works, in_container, known
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import parse
 
 NOT_READY = 802  # cudaErrorSystemNotReady

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import cuda_codes, cuda_works, gpus, kernel_error, known
 from flatout.doctor.remedy import privileged
-from flatout.doctor.seen import cuda_codes, cuda_works, gpus, kernel_error, known
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 UNAVAILABLE = 46  # cudaErrorDevicesUnavailable
 BUSY = "busy or unavailable"  # its words: a card that is taken is counted, and refuses the first kernel

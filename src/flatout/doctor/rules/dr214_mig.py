@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import cuda_fails, cuda_works, gpus, known, symptom
-from flatout.machine.model import Facts, Gpu
+from flatout.doctor.queries import cuda_fails, cuda_works, gpus, known, symptom
+from flatout.machine.machine_facts import Facts, Gpu
 
 MASK = "CUDA_VISIBLE_DEVICES"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import known, system
 from flatout.doctor.remedy import privileged
-from flatout.doctor.seen import known, system
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # Not "not-found": containers that ask for compute only are given no nvidia-smi, and need none.
 UNUSABLE = ("timeout", "garbled", "failed")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import any_nvidia_gpu, cuda_works, gpus, in_container, known, modules, on_bus, symptom, system
 from flatout.doctor.remedy import install_driver, restart
-from flatout.doctor.seen import any_nvidia_gpu, cuda_works, gpus, in_container, known, modules, on_bus, symptom, system
 from flatout.machine import compatibility
 from flatout.machine.cards import capability_of
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import parse
 
 # What NVML answers where the driver is there and something in it is broken; silence counts.

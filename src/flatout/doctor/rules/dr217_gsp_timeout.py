@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import cuda_works, gpus, known, linux_host, xids
 from flatout.doctor.remedy import install_driver, restart
-from flatout.doctor.seen import cuda_works, gpus, known, linux_host, xids
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # GSP RPC timeout and GSP error.
 GSP_XIDS = frozenset({119, 120})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import any_nvidia_gpu, cuda_works, gpus, known, linux_host
-from flatout.machine.model import Facts
+from flatout.doctor.queries import any_nvidia_gpu, cuda_works, gpus, known, linux_host
+from flatout.machine.machine_facts import Facts
 
 KEEPERS = ("vfio-pci", "vfio_pci", "pci-stub")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import in_container, known, on_bus, system
-from flatout.machine.model import Facts
+from flatout.doctor.queries import in_container, known, on_bus, system
+from flatout.machine.machine_facts import Facts
 
 DOCKER = "docker run --device=/dev/kfd --device=/dev/dri --group-add video --group-add render IMAGE"
 

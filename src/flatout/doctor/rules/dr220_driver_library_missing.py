@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import cuda_works, in_container, known, system
-from flatout.machine.model import Facts
+from flatout.doctor.queries import cuda_works, in_container, known, system
+from flatout.machine.machine_facts import Facts
 
 # The loader finds no library, or finds one that is none.
 NVML_GONE = "nvml-library-not-found"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import any_nvidia_gpu, cuda_works, driver_answers, known, system
-from flatout.machine.model import Facts
+from flatout.doctor.queries import any_nvidia_gpu, cuda_works, driver_answers, known, system
+from flatout.machine.machine_facts import Facts
 
 USABLE = ("nvidia", "amd", "intel")  # vendors with a torch build of their own
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
-from flatout.doctor.seen import bus_without_nvidia, cuda_works, driver_answers, gpus, known, symptom, system
-from flatout.machine.model import Facts
+from flatout.doctor.queries import bus_without_nvidia, cuda_works, driver_answers, gpus, known, symptom, system
+from flatout.machine.machine_facts import Facts
 
 OFF = ("eco", "integrated")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flatout.base.records import Struct
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import busy, gpus, known, symptom
-from flatout.machine.model import Facts, PciDevice
+from flatout.doctor.queries import busy, gpus, known, symptom
+from flatout.machine.machine_facts import Facts, PciDevice
 
 # Half the lanes is what a board with two cards gives each on purpose, and costs training little; a quarter is felt.
 NARROW_SHARE = 0.25

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import events, gpus, known, symptom, system
-from flatout.machine.model import Facts, Gpu
+from flatout.doctor.queries import events, gpus, known, symptom, system
+from flatout.machine.machine_facts import Facts, Gpu
 
 HEAT = {"SW_THERMAL_SLOWDOWN", "HW_THERMAL_SLOWDOWN"}
 

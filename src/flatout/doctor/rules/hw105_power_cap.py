@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import SLOW_REPORTS, events, gpus, known, symptom
 from flatout.doctor.remedy import privileged
-from flatout.doctor.seen import SLOW_REPORTS, events, gpus, known, symptom
 from flatout.machine import cards
-from flatout.machine.model import Facts, Gpu
+from flatout.machine.machine_facts import Facts, Gpu
 
 # Owners trim cards by a fifth to save noise and lose little; below this the limit itself is the brake.
 FAR_BELOW_DEFAULT = 0.7

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
-from flatout.doctor.seen import events, gpus, known, symptom, system
-from flatout.machine.model import Facts, Gpu
+from flatout.doctor.queries import events, gpus, known, symptom, system
+from flatout.machine.machine_facts import Facts, Gpu
 
 # A desktop keeps an idle card at P8 and shows 30 to 50 % of its few MHz as in use; only steady work is work here.
 WORKING_PERCENT = 80

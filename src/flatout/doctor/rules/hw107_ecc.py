@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
+from flatout.doctor.queries import cuda_codes, gpus, in_container, known, symptom, system, xids
 from flatout.doctor.remedy import restart
-from flatout.doctor.seen import cuda_codes, gpus, in_container, known, symptom, system, xids
-from flatout.machine.model import Facts, Gpu
+from flatout.machine.machine_facts import Facts, Gpu
 
 UNCORRECTABLE = 214  # cudaErrorECCUncorrectable
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flatout.doctor.model import Finding, Fix, Layer, Rule
+from flatout.doctor.queries import FALLEN_OFF, gpus, known, lost, on_bus, symptom, xids
 from flatout.doctor.remedy import privileged, restart
-from flatout.doctor.seen import FALLEN_OFF, gpus, known, lost, on_bus, symptom, xids
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # Lower peaks for the test, not for good: about what removes the power spikes that trip a supply.
 TEST_LIMIT = 0.7

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import reinstall_torch
 from flatout.machine import compatibility
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:
-    not_compiled = seen.symptom(facts, "torch-not-compiled-with-cuda")
-    if not seen.cpu_build(facts) and not (not_compiled and seen.build_cuda(facts) is None):
+    not_compiled = queries.symptom(facts, "torch-not-compiled-with-cuda")
+    if not queries.cpu_build(facts) and not (not_compiled and queries.build_cuda(facts) is None):
         return None
-    if seen.system(facts) == "Darwin" or facts.torch.available is True:
+    if queries.system(facts) == "Darwin" or facts.torch.available is True:
         return None
-    gpu = seen.any_nvidia_gpu(facts)
+    gpu = queries.any_nvidia_gpu(facts)
     radeon = _radeon(facts) if facts.torch.hip == "none" else None
-    card = seen.capability(facts)
-    if gpu and card and not compatibility.served_at_all(card, seen.system(facts)):
+    card = queries.capability(facts)
+    if gpu and card and not compatibility.served_at_all(card, queries.system(facts)):
         return None  # no build would use this card
     if gpu is None and radeon is None and not _asked_for(facts):
         return None  # a CPU build on a machine without a GPU is what it should be
@@ -38,17 +38,18 @@ def check(facts: Facts) -> Finding | None:
 
 def _asked_for(facts: Facts) -> bool:
     """In a paste: somebody misses the GPU, or shows nothing but this torch, and nothing says that there is no card."""
-    if facts.source == "probed" or seen.known(facts.driver.gpus) == [] or seen.known(facts.hardware.pci) is not None:
+    if facts.source == "probed" or queries.known(facts.driver.gpus) == [] or queries.known(facts.hardware.pci) is not None:
         return False
-    return seen.complains(facts) or not facts.symptoms
+    return queries.complains(facts) or not facts.symptoms
 
 
 def _radeon(facts: Facts) -> str | None:
     """A discrete AMD card, for which there are builds on Linux."""
-    if seen.system(facts) != "Linux":
+    if queries.system(facts) != "Linux":
         return None
-    found = [device for device in seen.known(facts.hardware.pci) or [] if device.vendor == "amd" and device.kind == "discrete"]
-    return (seen.known(found[0].name) or "AMD GPU") if found else None
+    devices = queries.known(facts.hardware.pci) or []
+    found = [device for device in devices if device.vendor == "amd" and device.kind == "discrete"]
+    return (queries.known(found[0].name) or "AMD GPU") if found else None
 
 
 RULE = Rule(

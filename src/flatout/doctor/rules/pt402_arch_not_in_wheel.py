@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.architecture import misfit
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import reinstall_torch
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:
@@ -23,7 +23,7 @@ def check(facts: Facts) -> Finding | None:
         torch=facts.torch.version,
         has=fit.codes or None,
         driver=facts.driver.version,
-        python=seen.known(facts.python.path),
+        python=queries.known(facts.python.path),
     )
 
 

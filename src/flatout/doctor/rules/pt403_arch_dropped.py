@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.architecture import misfit
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import reinstall_torch
 from flatout.machine import compatibility
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:
     fit = misfit(facts)
     if fit is None or not fit.card_is_older:
         return None
-    if fit.capability and not compatibility.served_at_all(fit.capability, seen.system(facts)):
+    if fit.capability and not compatibility.served_at_all(fit.capability, queries.system(facts)):
         repair = [Fix(text="no-wheel-at-all", params={"capability": fit.capability})]
     elif fit.capability:
         repair = reinstall_torch(facts)
@@ -28,7 +28,7 @@ def check(facts: Facts) -> Finding | None:
         capability=fit.capability,
         torch=facts.torch.version,
         has=fit.codes or None,
-        python=seen.known(facts.python.path),
+        python=queries.known(facts.python.path),
     )
 
 

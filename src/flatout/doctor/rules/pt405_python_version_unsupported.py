@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.request import Request, listed_versions, refused
 from flatout.machine import compatibility
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import minor, parse
 
 # All that PyPI offers to a Python without wheels are the placeholders of 2017; whoever sees only these has no wheel.
@@ -16,7 +16,7 @@ PLACEHOLDERS = re.compile(r"0\.1\.")
 
 
 def check(facts: Facts) -> Finding | None:
-    python, bits = seen.known(facts.python.version), seen.known(facts.python.bits)
+    python, bits = queries.known(facts.python.version), queries.known(facts.python.bits)
     asked = refused(facts)
     wanted = asked.version if asked else None
     if asked is None and facts.torch.status not in ("not-installed", "import-failed"):
@@ -54,7 +54,7 @@ def _why(python: str | None, bits: int | None, wanted: str | None) -> bool:
 
 def _looks_like_it(facts: Facts, asked: Request) -> bool:
     """Only placeholders were offered, or only releases newer than the one asked for; or nothing, from an index that has it."""
-    offered, python = listed_versions(facts), seen.known(facts.python.version)
+    offered, python = listed_versions(facts), queries.known(facts.python.version)
     real = [version for version in offered if not PLACEHOLDERS.match(version)]
     if offered and not real:
         return True
@@ -74,15 +74,15 @@ def _fix(facts: Facts, wanted: str | None, newest: str | None) -> list[Fix]:
     version = minor(newest) if newest else "3.12"
     if wanted is None and parse(version) >= (3, 13):
         version = "3.12"  # every release since 2.2 has wheels for it, and so do most packages beside torch
-    if seen.system(facts) == "Windows":
+    if queries.system(facts) == "Windows":
         make = [Fix(command=f"winget install Python.Python.{version}"), Fix(command=f"py -{version} -m venv venv")]
         python = r"venv\Scripts\python"
     elif facts.python.environment == "conda":
         make, python = [Fix(command=f"conda create -y -n torch python={version} && conda activate torch")], "python"
     else:
         make, python = [Fix(command=f"python{version} -m venv venv")], "venv/bin/python"
-    card, driver = seen.capability(facts), seen.known(facts.driver.version)
-    wheel = compatibility.best_wheel(card, driver, seen.system(facts), version, wanted)
+    card, driver = queries.capability(facts), queries.known(facts.driver.version)
+    wheel = compatibility.best_wheel(card, driver, queries.system(facts), version, wanted)
     torch = f'"torch=={wanted}"' if wanted else "torch"
     source = f" --index-url {compatibility.index_url(wheel.variant)}" if wheel else ""
     return [Fix(text="64-bit"), *make, Fix(command=f"{python} -m pip install {torch}{source}")]

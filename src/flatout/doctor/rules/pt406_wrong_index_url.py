@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import install_wheel, reinstall_torch
 from flatout.doctor.request import PYTORCH_INDEX, Request, index_of, listed_versions, refused
 from flatout.machine import compatibility
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import minor, parse
 
 
@@ -20,7 +20,7 @@ def check(facts: Facts) -> Finding | None:
     lacks = bool(offered) and asked.variant not in offered
     known_release = not asked.version or parse(minor(asked.version)) <= parse(compatibility.newest_torch())
     unknown = exists is None and not listed_versions(facts) and known_release
-    if exists is not False and not lacks and not (unknown and seen.symptom(facts, "no-matching-distribution")):
+    if exists is not False and not lacks and not (unknown and queries.symptom(facts, "no-matching-distribution")):
         return None
     return RULE.found(
         *_fix(facts, asked),
@@ -30,7 +30,7 @@ def check(facts: Facts) -> Finding | None:
         exists=exists,
         wanted=asked.version,
         offered=offered or None,
-        python=seen.known(facts.python.version),
+        python=queries.known(facts.python.version),
     )
 
 
@@ -43,8 +43,8 @@ def _configured(facts: Facts) -> Request | None:
 
 def _fix(facts: Facts, asked: Request) -> list[Fix]:
     """The release that was asked for, from an index that has it and that card and driver can run; else the best there is."""
-    card, driver = seen.capability(facts), seen.known(facts.driver.version)
-    system, python = seen.system(facts), seen.known(facts.python.version)
+    card, driver = queries.capability(facts), queries.known(facts.driver.version)
+    system, python = queries.system(facts), queries.known(facts.python.version)
     wheel = compatibility.best_wheel(card, driver, system, python, asked.version) if asked.version else None
     return install_wheel(facts, wheel, asked.version) if wheel else reinstall_torch(facts)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from flatout.base.records import Missing
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.remedy import pip, reinstall_torch
 from flatout.machine import compatibility
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 from flatout.machine.versions import parse
 
 
 def check(facts: Facts) -> Finding | None:
-    said = seen.symptom(facts, "triton-missing")
-    name = seen.known(facts.system.name)
+    said = queries.symptom(facts, "triton-missing")
+    name = queries.known(facts.system.name)
     absent = isinstance(facts.torch.triton, Missing) and facts.torch.triton.reason == "not-installed"
     if name not in (None, "Windows") or not (said or (absent and name == "Windows" and facts.torch.available is True)):
         return None
@@ -22,14 +22,14 @@ def check(facts: Facts) -> Finding | None:
         severity=Severity.FAULT if said else Severity.NOTE,  # who does not compile does not miss it
         certain=name == "Windows",
         torch=facts.torch.version,
-        gpu=seen.any_nvidia_gpu(facts),
+        gpu=queries.any_nvidia_gpu(facts),
         python=facts.python.path,
         symptom=said.code if said else None,
     )
 
 
 def _fix(facts: Facts) -> list[Fix]:
-    version = seen.known(facts.torch.version)
+    version = queries.known(facts.torch.version)
     line = compatibility.triton_windows_of(version) if version else None
     if version and line is None and parse(version) < (2, 6):  # the oldest torch with a line of its own
         return [Fix(text="torch-first"), *reinstall_torch(facts), pip(facts, "install -U triton-windows"), Fix(text="without")]

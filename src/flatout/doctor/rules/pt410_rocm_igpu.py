@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule, Severity
 from flatout.doctor.remedy import python_command
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 MASKS = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
@@ -31,11 +31,11 @@ def check(facts: Facts) -> Finding | None:
         return None
     names = _amd_names(facts)
     integrated = [name for name in names if INTEGRATED.search(name)] + _integrated_on_bus(facts)
-    error = seen.symptom(facts, "hip-error")
-    chosen = seen.symptom(facts, "integrated-gpu-chosen")
+    error = queries.symptom(facts, "hip-error")
+    chosen = queries.symptom(facts, "integrated-gpu-chosen")
     said = str(error.params.get("text", "")) if error else ""
-    text = " ".join(part for part in (said, seen.known(facts.torch.kernel), seen.known(facts.torch.error)) if part)
-    first = next(iter(seen.known(facts.torch.devices) or []), "")
+    text = " ".join(part for part in (said, queries.known(facts.torch.kernel), queries.known(facts.torch.error)) if part)
+    first = next(iter(queries.known(facts.torch.devices) or []), "")
     taken = bool(INTEGRATED.search(first)) and len(names) > 1
     # Any HIP error where the driver lists both: the integrated one is what such machines have in common.
     fails = bool(NO_CODE.search(text)) or (error is not None and bool(integrated) and len(names) > 1)
@@ -56,30 +56,30 @@ def check(facts: Facts) -> Finding | None:
 
 
 def _rocm(facts: Facts) -> bool:
-    if seen.known(facts.torch.hip) not in (None, "none") or "rocm" in (seen.known(facts.torch.version) or ""):
+    if queries.known(facts.torch.hip) not in (None, "none") or "rocm" in (queries.known(facts.torch.version) or ""):
         return True
-    return seen.symptom(facts, "hip-error", "integrated-gpu-chosen") is not None
+    return queries.symptom(facts, "hip-error", "integrated-gpu-chosen") is not None
 
 
 def _amd_names(facts: Facts) -> list[str]:
     """As torch numbers them, else as the driver does: names with the architecture, where it is known."""
-    named = [f"{gpu.name} {seen.known(gpu.capability) or ''}".strip() for gpu in seen.gpus(facts) if gpu.vendor == "amd"]
-    return named or seen.known(facts.torch.devices) or []
+    named = [f"{gpu.name} {queries.known(gpu.capability) or ''}".strip() for gpu in queries.gpus(facts) if gpu.vendor == "amd"]
+    return named or queries.known(facts.torch.devices) or []
 
 
 def _integrated_on_bus(facts: Facts) -> list[str]:
-    devices = [device for device in seen.known(facts.hardware.pci) or [] if device.vendor == "amd"]
-    return [seen.known(device.name) or "AMD iGPU" for device in devices if device.kind == "integrated"]
+    devices = [device for device in queries.known(facts.hardware.pci) or [] if device.vendor == "amd"]
+    return [queries.known(device.name) or "AMD iGPU" for device in devices if device.kind == "integrated"]
 
 
 def _index_of_card(facts: Facts) -> int | None:
-    names = seen.known(facts.torch.devices) or _amd_names(facts)
+    names = queries.known(facts.torch.devices) or _amd_names(facts)
     found = [index for index, name in enumerate(names) if not INTEGRATED.search(name)]
     return found[0] if found and len(names) > 1 else None
 
 
 def _fix(facts: Facts, index: int | None) -> list[Fix]:
-    windows = seen.system(facts) == "Windows"
+    windows = queries.system(facts) == "Windows"
     loop = "[print(i, torch.cuda.get_device_name(i)) for i in range(torch.cuda.device_count())]"
     steps = (
         []

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import pip, reinstall_torch
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:
     if facts.torch.status != "not-installed":
         return None
-    gpu = seen.any_nvidia_gpu(facts)
+    gpu = queries.any_nvidia_gpu(facts)
     without_gpu = facts.source == "probed" and gpu is None
     steps = [pip(facts, "install torch")] if without_gpu else reinstall_torch(facts)
     return RULE.found(

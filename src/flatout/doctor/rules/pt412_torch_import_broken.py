@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import python_command, reinstall_torch
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 # What the death says of its cause; the first that matches. Each has a sentence of its own on the page.
 KINDS = (
@@ -21,10 +21,10 @@ KINDS = (
 
 
 def check(facts: Facts) -> Finding | None:
-    status = seen.known(facts.torch.status)
+    status = queries.known(facts.torch.status)
     if status not in ("import-failed", "crashed", "timeout"):
         return None
-    error = seen.known(facts.torch.error) or ""
+    error = queries.known(facts.torch.error) or ""
     kind = "hangs" if status == "timeout" else next((name for name, pattern in KINDS if pattern.search(error)), "unknown")
     reinstall = reinstall_torch(facts) if kind in ("mixed-releases", "unknown") else []
     return RULE.found(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from flatout.doctor import seen
+from flatout.doctor import queries
 from flatout.doctor.model import Finding, Fix, Layer, Rule
 from flatout.doctor.remedy import reinstall_torch
-from flatout.machine.model import Facts
+from flatout.machine.machine_facts import Facts
 
 
 def check(facts: Facts) -> Finding | None:
-    if facts.torch.available is True or seen.system(facts) == "Darwin":
+    if facts.torch.available is True or queries.system(facts) == "Darwin":
         return None
-    rocm = seen.known(facts.torch.hip) not in (None, "none")
-    cuda = seen.known(facts.torch.cuda) not in (None, "none")
+    rocm = queries.known(facts.torch.hip) not in (None, "none")
+    cuda = queries.known(facts.torch.cuda) not in (None, "none")
     vendors = _vendors(facts)
     if vendors is None or rocm == cuda:
         return None
@@ -30,11 +30,12 @@ def check(facts: Facts) -> Finding | None:
 
 def _vendors(facts: Facts) -> dict[str, str] | None:
     """Maker and name of each card that is worth a build: discrete ones; None where nobody looked."""
-    pci = seen.known(facts.hardware.pci)
+    pci = queries.known(facts.hardware.pci)
     if pci is None:
         return None
-    found = {device.vendor: seen.known(device.name) or device.vendor for device in pci if _counts(device.vendor, device.kind)}
-    for gpu in seen.gpus(facts):
+    counted = [device for device in pci if _counts(device.vendor, device.kind)]
+    found = {device.vendor: queries.known(device.name) or device.vendor for device in counted}
+    for gpu in queries.gpus(facts):
         found.setdefault(gpu.vendor, gpu.name)
     return found
 

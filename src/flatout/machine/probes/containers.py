@@ -6,9 +6,9 @@ import re
 
 from flatout.base.records import Missing
 from flatout.machine import host
-from flatout.machine.model import System
+from flatout.machine.machine_facts import System
+from flatout.machine.probe_host import World
 from flatout.machine.probes import kernel
-from flatout.machine.world import World
 
 COMMAND_LIMIT_S = 3.0
 CONTROL_GROUPS = (

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from flatout.base.records import Missing
-from flatout.machine.model import Cuda, Library
-from flatout.machine.world import World
+from flatout.machine.machine_facts import Cuda, Library
+from flatout.machine.probe_host import World
 
 NVCC_LIMIT_S = 3.0
 # What torch's wheels bring along: another copy found first is the one that is loaded.

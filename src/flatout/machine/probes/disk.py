@@ -6,8 +6,8 @@ import os
 import shutil
 
 from flatout.base.records import Missing
-from flatout.machine.model import Application
-from flatout.machine.world import World
+from flatout.machine.machine_facts import Application
+from flatout.machine.probe_host import World
 
 SHARED_MEMORY = "/dev/shm"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.machine import nvml
-from flatout.machine.model import Driver
+from flatout.machine.machine_facts import Driver
+from flatout.machine.probe_host import World
 from flatout.machine.probes import kernel, nvidia_smi
 from flatout.machine.timed import Question
-from flatout.machine.world import World
 
 NVML_LIMIT_S = 8.0  # a card without persistence mode is first woken up: some seconds each
 # Where the library is there but the driver does not answer it, its version is still on its file.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from flatout.machine.model import Application
+from flatout.machine.machine_facts import Application
+from flatout.machine.probe_host import World
 from flatout.machine.probes import disk
-from flatout.machine.world import World
 
 LONGEST = 1000
 # Everything in these families is for the GPU …

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from flatout.base.records import Missing
-from flatout.machine.model import Driver
-from flatout.machine.world import World
+from flatout.machine.machine_facts import Driver
+from flatout.machine.probe_host import World
 
 GPU_MODULES = re.compile(r"nvidia(_\w+)?|nouveau|nova_core|amdgpu|amdkfd|radeon|i915|xe|vfio_pci|gasket|dxgkrnl")
 GPU_NODES = re.compile(r"nvidia\d+|nvidiactl|nvidia-uvm(-tools)?|nvidia-modeset|nvidia-nvswitch(ctl|\d+)|dxg|kfd")

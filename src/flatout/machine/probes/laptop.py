@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from flatout.base.records import Missing
-from flatout.machine.world import World
+from flatout.machine.probe_host import World
 
 PORTABLE = {"8", "9", "10", "14", "30", "31", "32"}  # SMBIOS chassis types: portable, laptop, notebook, tablet …
 ASUS = "/sys/devices/platform/asus-nb-wmi"

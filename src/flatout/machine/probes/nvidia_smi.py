@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from flatout.base.records import Missing
-from flatout.machine.model import Driver, Gpu
-from flatout.machine.world import Output, World
+from flatout.machine.machine_facts import Driver, Gpu
+from flatout.machine.probe_host import Output, World
 
 LIMIT_S = 5.0
 PLACES = ("nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi")

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from flatout.base.records import Missing
-from flatout.machine.model import Hardware, PciDevice
+from flatout.machine.machine_facts import Hardware, PciDevice
+from flatout.machine.probe_host import World
 from flatout.machine.probes import laptop
 from flatout.machine.probes.pci_names import kind_of, name_of, vendor_of
-from flatout.machine.world import World
 
 DEVICES = "/sys/bus/pci/devices"
 WANTED_CLASSES = ("03", "12")  # display controllers, processing accelerators

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flatout.base.records import Missing
-from flatout.machine.world import World
+from flatout.machine.probe_host import World
 
 VENDORS = {"10de": "nvidia", "1002": "amd", "1022": "amd", "8086": "intel", "106b": "apple"}
 NAME_TABLES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids", "/usr/share/pci.ids", "/var/lib/pciutils/pci.ids")

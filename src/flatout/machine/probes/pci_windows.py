@@ -11,9 +11,9 @@ import re
 from typing import Any
 
 from flatout.base.records import Missing
-from flatout.machine.model import Hardware, PciDevice
+from flatout.machine.machine_facts import Hardware, PciDevice
+from flatout.machine.probe_host import World
 from flatout.machine.probes.pci_names import kind_of, vendor_of
-from flatout.machine.world import World
 
 LIMIT_S = 8.0
 DISCHARGING = 1

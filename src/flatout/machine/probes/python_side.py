@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flatout.base.records import Missing
-from flatout.machine.model import Interpreter
-from flatout.machine.world import World
+from flatout.machine.machine_facts import Interpreter
+from flatout.machine.probe_host import World
 
 LIMIT_S = 5.0
 MARK = "flatout-interpreter "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flatout.base.records import Missing
-from flatout.machine.model import Driver
-from flatout.machine.world import World
+from flatout.machine.machine_facts import Driver
+from flatout.machine.probe_host import World
 
 LIMIT_S = 2.0
 VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"

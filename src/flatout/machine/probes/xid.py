@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from flatout.base.records import Missing
-from flatout.machine.model import Driver, Xid
-from flatout.machine.world import World
+from flatout.machine.machine_facts import Driver, Xid
+from flatout.machine.probe_host import World
 
 LIMIT_S = 3.0
 # The journal of months is slow to read from its beginning: the last lines since boot are enough.

@@ -1,0 +1,1 @@
+"""The knobs of a DataLoader, and how a loader in use gets other settings."""

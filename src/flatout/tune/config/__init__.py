@@ -1,0 +1,1 @@
+"""A training configuration in, a measured one out."""
