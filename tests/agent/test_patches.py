@@ -4,11 +4,14 @@ import copy
 import pickle
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+import _flatout_agent
+from _flatout_agent.core import own_folder
 from _flatout_agent.core.patches import Patches
 from _flatout_agent.start import install
 from _flatout_agent.timeline.event_buffer import Tape
@@ -177,3 +180,8 @@ def test_steps_inside_the_backward_pass_taken_by_another_thread(installed):
         net(x).sum().backward()
     installed.tell()
     assert (installed.clock.steps, installed.clock.samples, installed.owner) == (4, 8, threading.get_ident())
+
+
+def test_the_agent_knows_its_own_folder():
+    """By it frames and files of ours are told from the script's."""
+    assert Path(own_folder.OWN_FOLDER) == Path(_flatout_agent.__file__).parent

@@ -70,7 +70,9 @@ def texts(node):
 def codes_in_the_agent():
     """code -> the names of its details at each place that makes it, or None where they cannot be told."""
     found = {}
-    for path in sorted([*FOLDER.glob("*.py"), FOLDER.parent / "drive.py", FOLDER.parent / "profile.py"]):
+    for path in sorted(
+        [*FOLDER.rglob("*.py"), FOLDER.parent / "modes" / "driver.py", FOLDER.parent / "modes" / "profile_mode.py"]
+    ):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args:
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))

@@ -20,9 +20,9 @@ def test_the_line_of_the_knob():
     seen = use(turns_kept=9, turns_fresh=1, fresh_because="script-changed-it", evaluation_loaders=1, evaluation_workers=1)
     assert run_knobs.sentence(seen, Words("en")) == (
         "applied (4 workers, 160 batches; they stayed alive over 9 of 10 epoch ends and were started anew once, because the "
-        "script had changed the dataset, or what it reads; 1 more for a loader that is only evaluated from; the same bits)"
+        "script had changed the dataset, or what it reads; 1 more for the validation DataLoader; the same bits)"
     )
-    assert "因为脚本改变了数据集或它所读的内容；另有 1 个" in run_knobs.sentence(seen, Words("zh"))
+    assert "因为脚本改变了数据集或它所读的内容；验证用的 DataLoader 另有 1 个" in run_knobs.sentence(seen, Words("zh"))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_nothing_to_say(details):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_reason_of_the_agents_has_a_sentence(language):
-    files = Path(_flatout_agent.__file__).parent.glob("apply/*.py")
+    files = Path(_flatout_agent.__file__).parent.rglob("*.py")
     codes = {code for file in files for code in re.findall(r'Renewal\("([a-z-]+)"', file.read_text(encoding="utf-8"))}
     codes.add("cannot-be-told")
     assert len(codes) == 11

@@ -9,6 +9,7 @@ from flatout.base.records import Missing, replace
 from flatout.base.words import Words
 from flatout.cli import confirming
 from flatout.knobs.model import Came, KnobUse
+from flatout.launch.disk_reads import Data
 from flatout.measure.promise import Measured, without_more
 from flatout.tune.confirmation.confirmed_run import Scale
 from flatout.tune.confirmation.plain_and_tuned import Arms, judged
@@ -87,7 +88,7 @@ def test_what_whole_runs_speak_against_is_not_written(code, kept):
     room = confirming.Room(Budget(code="usual", search_s=60.0, confirm_s=40.0), Costs(looked_s=2.0, start_s=2.0), 40.0)
     runs = [Measured(parts=without_more({"start": 2.0, "steps": 9.0}), epochs=10.0)] * 2
     found = replace(judged(Arms(plain=runs, tuned=runs), {"workers": "4"}, EPOCHS, None), code=code)
-    end = confirming._with(ended(), found, True, Screen(), room)
+    end = confirming._with(ended(), found, confirming.Units(True, 100.0), Data(), Screen(), room)
     assert end.profile == ({"workers": "4"} if kept else {})
     assert end.whole_run.code == code
     assert bool(end.whole_run.budget) is (code in ("no-time", "unclear"))

@@ -77,8 +77,8 @@ def test_what_became_of_the_workers_is_said():
     seen = {"turns_kept": 4, "turns_fresh": 0, "evaluation_loaders": 2, "evaluation_workers": 1}
     (_, _, said) = report.sentences(promised(workers=seen), Words("en"))
     assert said == (
-        "Workers in the last tuned run: they stayed alive over all 4 epoch ends; up to 1 more for each of 2 loaders that are "
-        "only evaluated from."
+        "Workers in the last tuned run: they stayed alive over all 4 epoch ends; up to 1 more for each of 2 validation "
+        "DataLoaders."
     )
 
 

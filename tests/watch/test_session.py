@@ -11,8 +11,8 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from planted_stretches import CALM, EFFECTS, Planted, make
 from test_follow import Agent
-from traces import CALM, EFFECTS, Planted, make
 
 from _flatout_agent import wire
 from flatout.base import records

@@ -7,10 +7,11 @@ import re
 import sys
 from typing import Iterator
 
+from _flatout_agent.core.own_folder import OWN_FOLDER
+
 MOST_FILES = 200
 MOST_BYTES = 1 << 20
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 CREATE_GRAPH = re.compile(r"^[^#\n]*\bcreate_graph\s*=\s*True", re.MULTILINE)
@@ -30,7 +31,7 @@ def own_files() -> list[str]:
         if not isinstance(path, str) or not path.endswith(".py"):
             continue
         path = os.path.abspath(path)
-        if path.startswith((_OURS, *places)) or any(part in path for part in _PACKAGES):
+        if path.startswith((OWN_FOLDER, *places)) or any(part in path for part in _PACKAGES):
             continue
         found.append(path)
     return found[:MOST_FILES]

@@ -6,10 +6,11 @@ import os
 import sys
 from typing import Any
 
+from _flatout_agent.core.own_folder import OWN_FOLDER
+
 MOST_LOADERS = 16  # a script that makes one per epoch must not fill the journal
 MOST_SITES = 4096
 
-_OURS = os.path.dirname(os.path.abspath(__file__))
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
@@ -63,12 +64,12 @@ def settings_of(loader: Any) -> dict[str, Any]:
 
 
 def is_ours(name: str) -> bool:
-    return name.startswith(_OURS)
+    return name.startswith(OWN_FOLDER)
 
 
 def is_of_the_script(name: str) -> bool:
     """Whether this file is the script's: neither a package's, nor ours, nor code without a file."""
-    return not name.startswith((_OURS, "<")) and not any(part in name for part in _PACKAGES)
+    return not name.startswith((OWN_FOLDER, "<")) and not any(part in name for part in _PACKAGES)
 
 
 def calling_line(torch_folder: str) -> str:
@@ -77,7 +78,7 @@ def calling_line(torch_folder: str) -> str:
     nearest = ""
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((torch_folder, _OURS, "<")):
+        if not name.startswith((torch_folder, OWN_FOLDER, "<")):
             here = f"{name}:{frame.f_lineno}"
             if not any(part in name for part in _PACKAGES):
                 return here

@@ -12,6 +12,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from _flatout_agent.core.fault_guard import fault
+from _flatout_agent.core.own_folder import OWN_FOLDER
 
 # Uneven, so that a loop of the same length is not always met at the same line.
 PAUSES = (0.0031, 0.0047, 0.0063)
@@ -22,7 +23,6 @@ MOST_LINES = 5
 # in at once (most of torch does): then that line would get all the blame.
 TURN = 0.0001
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # the line that calls the standard library counts
 FETCH_FILE = os.path.join("torch", "utils", "data", "_utils", "fetch.py")
@@ -106,7 +106,7 @@ def line_inside_dataset(frame: Any, torch_folder: str) -> tuple[str, int, str] |
         here = (name, frame.f_lineno, code.co_name)
         if innermost is None:
             innermost = here
-        if not name.startswith((torch_folder, _OURS, "<")):
+        if not name.startswith((torch_folder, OWN_FOLDER, "<")):
             nearest = nearest or here
             if users is None and not any(part in name for part in _PACKAGES) and not name.startswith(_STANDARD):
                 users = here

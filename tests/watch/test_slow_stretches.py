@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from traces import CALM, Planted, make
+from planted_stretches import CALM, Planted, make
 
 from flatout.base.records import Missing
 from flatout.doctor.registry import find
