@@ -1,7 +1,7 @@
 """How trials are kept from changing what is the user's: what every kind of protection offers, and which one is chosen.
 
 The kinds, the strongest first: an overlay of everything writable (`overlay.py`), Landlock, the guard inside Python
-(`guard.py`). What a kind does not hold is told by its `gaps`: `tune-gap.<code>` in the catalogue of words.
+(`python_guard.py`). What a kind does not hold is told by its `gaps`: `tune-gap.<code>` in the catalogue of words.
 """
 
 from __future__ import annotations

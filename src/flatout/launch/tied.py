@@ -1,6 +1,6 @@
 """Starts a command that ends with the process which started it, from its first moment on.
 
-Also where that one is killed together with the reaper (`last_watch.py`). What the command leaves in the background stays below
+Also where that one is killed together with the reaper (`reaper.py`). What the command leaves in the background stays below
 it, so that it is found and ended with it, whatever it did to its session and environment. A program of its own, of the
 standard library alone; its words are the process number of the one that starts it, and the command. Only Linux can do both.
 """

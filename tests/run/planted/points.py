@@ -244,7 +244,7 @@ NOT_HOOKS = {
     "inject.sitecustomize:_chain": "runs the user's own sitecustomize, whose errors are the user's",
     "inject.sitecustomize:_leave_the_path": "compares strings; failing, it could not even give way to the user's own",
     "timeline.hooks.compile_time:_between.compile_frame": "makes the script's own call, and calls start and end, which are guarded",
-    "timeline.hooks.cpu_contention:own_time_used": "of other_load.py alone",
+    "timeline.hooks.cpu_contention:own_time_used": "of load_by_others.py alone",
     "timeline.hooks.evaluation_without_loader:_noted_mode.train": "makes the script's own call; what follows it is tell",
     "core.patches:Patches.put_over": "of knobs alone; its caller holds it in a try: tests/apply/test_moving.py",
     "timeline.hooks.step_sampling:Glances._give_up": "after a fault of ours, and guarded as a whole: tests/agent/test_glances.py",

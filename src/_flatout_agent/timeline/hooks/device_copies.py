@@ -4,7 +4,7 @@ Five methods of the tensor class are replaced by twins that compare, hash and pi
 itself and classes that override functions keep these methods in sets and tables and look them up there, made before or
 after ours were put on. A twin gives the original's own bound method wherever there is nothing to time: for a number on the
 host, in another thread, while a graph is traced, for a class that overrides functions. Without a device there is none of
-ours on the class at all (`resting.py`).
+ours on the class at all (`hook_suspension.py`).
 """
 
 from __future__ import annotations

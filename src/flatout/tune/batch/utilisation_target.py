@@ -1,5 +1,5 @@
 """Which batch size to take when the card is to be busy: the smallest that reaches the wanted utilisation and is nearly as
-fast as the fastest. Pure; sizes and memory are the policy's of `batch.py`.
+fast as the fastest. Pure; sizes and memory are the policy's of `size_policy.py`.
 """
 
 from __future__ import annotations
