@@ -16,7 +16,7 @@ SCRIPT = """
 import atexit, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset, dataloader
-from _flatout_agent.knobs import stand_in
+from _flatout_agent.knobs.loader.replacement_iterators import LiveSampler, Settings, build
 
 made = dataloader._MultiProcessingDataLoaderIter.__init__
 
@@ -29,9 +29,9 @@ dataloader._MultiProcessingDataLoaderIter.__init__ = made_and_awaited
 
 if __name__ == "__main__":
     loader = DataLoader(TensorDataset(torch.arange(400)), batch_size=4)
-    settings = stand_in.Settings(3, True, 2, False)
+    settings = Settings(3, True, 2, False)
     kept = [
-        stand_in.build(torch, loader, settings, stand_in.LiveSampler(iter(loader.batch_sampler)), seed) for seed in (1, 2)
+        build(torch, loader, settings, LiveSampler(iter(loader.batch_sampler)), seed) for seed in (1, 2)
     ]
     print([next(one)[0].tolist() for one in kept], flush=True)
     print(sum(1 for _ in kept[1]), time.time(), flush=True)
@@ -55,7 +55,7 @@ OWN_SCRIPT = """
 import atexit, threading, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset, dataloader
-from _flatout_agent.timeline.hooks import loader as observed
+from _flatout_agent.timeline.hooks import loader_wait as observed
 from _flatout_agent.timeline.step_clock import StepClock
 from _flatout_agent.core.patches import Patches
 from _flatout_agent.timeline.event_buffer import Tape

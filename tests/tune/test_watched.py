@@ -11,9 +11,9 @@ from flatout.launch.python_guard import Guard
 
 SPOIL = """
 import os, pathlib, shutil, sqlite3, subprocess, sys
-from _flatout_agent import veto
+from _flatout_agent.protection import windows_guard
 here = os.getcwd()
-veto.put_on(sys.argv[1])
+windows_guard.put_on(sys.argv[1])
 def attempt(call, *args, **more):
     try:
         call(*args, **more)

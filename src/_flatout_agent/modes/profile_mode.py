@@ -1,8 +1,8 @@
 """The settings of a profile on a real run: put on as soon as there is something to put them on, proved, and kept if they help.
 
 A profile that was confirmed by whole runs says what a plain step takes: its settings come on after the first steps, at the
-same step in every run. What looks slower than that is compared with the plain script in the run itself, in turn (`slow_settings_check.py`),
-and only then taken back.
+same step in every run. What looks slower than that is compared with the plain script in the run itself, in turn
+(`slow_settings_check.py`), and only then taken back.
 """
 
 from __future__ import annotations
