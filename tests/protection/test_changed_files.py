@@ -192,7 +192,7 @@ def test_tune_ends_with_the_name_of_what_was_changed(project):
 @pytest.mark.skipif(sys.platform != "linux", reason="mkdir")
 def test_tune_names_what_is_new(project):
     ended = dry_run(project, LINES, "mkdir -p by-shell/1")
-    assert f"{project}/by-shell. Nothing removes it" in ended.stderr
+    assert f"{project}/by-shell. A program that the script started" in ended.stderr
 
 
 @pytest.mark.thorough
