@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from conftest import QUIET
 from flatout.base.clock import SystemClock
+from flatout.base.records import replace
 from flatout.launch.protection import Unprotected
 from flatout.tune.execution.trial_runner import Trials
 from flatout.tune.search.questions_and_answers import Mode, Segment, Status
@@ -95,8 +96,11 @@ def test_a_validation_in_mid_epoch_ends_and_is_not_trained_from(loaders, guard, 
             result = trials.carry_out(asked)
             assert result.status is Status.OK, (mode, result, trials.said)
             assert result.samples == 4 * result.steps
+            for again in range(2) if knobs else ():  # a busy machine may have no room for a worker just now
+                if result.outcomes["workers"].state != "applied":
+                    result = trials.carry_out(replace(asked, id=len(modes) + 1 + again))
             if knobs:
-                assert result.outcomes["workers"].state == "applied"
+                assert result.outcomes["workers"].state == "applied", result.outcomes
 
 
 @pytest.mark.parametrize("loaders", [ONE_DATASET, BOTH])
