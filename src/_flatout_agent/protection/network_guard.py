@@ -7,10 +7,10 @@ import ipaddress
 import os
 import socket
 import sys
-import threading
 from typing import Any, Callable, Mapping
 
 from _flatout_agent.protection import system_calls as system
+from _flatout_agent.protection.audit_hook import AuditHook
 from _flatout_agent.protection.own_ports import OwnPorts
 from _flatout_agent.wire import HOSTS, NO_NETWORK, NO_SOCKETS, REFUSED_HOSTS
 
@@ -132,18 +132,8 @@ def put_on(wanted: Mapping[str, Any]) -> None:
     """Where files are held otherwise; `wanted` is the job's `network_guard`. A trial that is not held must not run at all."""
     try:
         guard = NetworkGuard(wanted["folder"], bool(wanted["network"]), lambda path: True, bool(wanted.get("apart")))
-        now = threading.local()
-
-        def heard(event: str, args: Any) -> None:
-            judge = guard.events.get(event)
-            if judge is None or getattr(now, "judging", False):
-                return
-            now.judging = True  # what is done to judge is not judged
-            try:
-                judge(*args)
-            finally:
-                now.judging = False
-
-        sys.addaudithook(heard)
+        hook = AuditHook()
+        hook.events = guard.events
+        sys.addaudithook(hook.heard)
     except Exception as error:
         system.give_up(error)

@@ -11,10 +11,10 @@ import hashlib
 import os
 import sys
 import tempfile
-import threading
-from typing import Any, Callable
+from typing import Any
 
 from _flatout_agent.protection import system_calls
+from _flatout_agent.protection.audit_hook import AuditHook
 from _flatout_agent.wire import GAVE_UP, REFUSED, REFUSED_WORDS
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_APPEND
@@ -24,10 +24,11 @@ OF_WINDOWS = frozenset(["del", "erase", "rd", "ren", "rename", "move", "copy", "
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 
 
-class Veto:
+class Veto(AuditHook):
     """`folder` is the front's, shared by all children of a search; a process that cannot write there must not go on."""
 
     def __init__(self, folder: str) -> None:
+        super().__init__()
         self._created_path = os.path.join(folder, "created.txt")
         self._refused_path = os.path.join(folder, REFUSED)
         self._shadows = os.path.join(folder, "saved")
@@ -37,8 +38,7 @@ class Veto:
         self._free = tuple(os.path.realpath(os.path.expanduser(place)) + os.sep for place in free)
         self._created: set[str] = set()
         self._read = 0  # bytes of what all processes created
-        self._judging = threading.local()
-        self._events: dict[str, Callable[..., None]] = {
+        self.events = {
             "open": self._open,
             "os.remove": self._gone,
             "os.rmdir": self._gone,
@@ -54,16 +54,6 @@ class Veto:
             "subprocess.Popen": self._started,
             "os.posix_spawn": self._spawned,
         }
-
-    def heard(self, event: str, args: Any) -> None:
-        judge = self._events.get(event)
-        if judge is None or getattr(self._judging, "now", False):
-            return
-        self._judging.now = True  # what is done to judge is not judged
-        try:
-            judge(*args)
-        finally:
-            self._judging.now = False
 
     # -- what is asked for -----------------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ import re
 import socket
 import stat
 import sys
-import threading
 from typing import Any, Callable, Mapping
 from urllib.parse import parse_qs
 
 from _flatout_agent.protection import system_calls as system
+from _flatout_agent.protection.audit_hook import AuditHook
 from _flatout_agent.protection.network_guard import NetworkGuard
 from _flatout_agent.protection.shadow_files import ShadowFiles
 from _flatout_agent.protection.shared_blocks import SharedBlocks
@@ -33,16 +33,16 @@ SHARED_MEMORY = re.compile(r"/dev/+shm\b")
 ATTACH, OK, DENIED = 24, 0, 1  # as SQLite numbers what is asked, and the answers
 
 
-class WriteGuard:
+class WriteGuard(AuditHook):
     def __init__(self, files: ShadowFiles, network: NetworkGuard, told: str, starts_all: bool, began_ns: int) -> None:
         """`told`: the file for what was refused. `starts_all`: other programs are held by the system itself."""
+        super().__init__()
         self.blocks = SharedBlocks(began_ns, self)
         self._files = files
         self._network = network
         self._told = told
         self._starts_all = starts_all
-        self._now = threading.local()
-        self._events: dict[str, Callable[..., None]] = {
+        self.events = {
             "open": self._open,
             "os.remove": self._gone,
             "os.rmdir": self._gone,
@@ -66,16 +66,6 @@ class WriteGuard:
             "os.posix_spawn": self._started,
             "os.exec": self._started,
         }
-
-    def heard(self, event: str, args: Any) -> None:
-        judge = self._events.get(event)
-        if judge is None or getattr(self._now, "judging", False):
-            return
-        self._now.judging = True  # what is done to judge is not judged
-        try:
-            judge(*args)
-        finally:
-            self._now.judging = False
 
     def opening(self, name: Any, call: Callable[[], Any]) -> Any:
         """`call` opens `name`, and something else is opened in its place."""
