@@ -43,7 +43,8 @@ def test_unknown_command_and_flag(flatout):
         ended = flatout(*arguments)
         assert ended.returncode == 2
         assert ended.stdout == b""
-        assert "Error:" in ended.stderr
+        assert ended.stderr.startswith("flatout: ")
+        assert ended.stderr.count("\n") == 1
 
 
 def test_facts_in_text_and_json(flatout):
@@ -91,6 +92,22 @@ def test_a_slip_is_answered_with_what_was_meant(typed, said, flatout):
     ended = flatout(*typed)
     assert ended.returncode == 2
     assert ended.stderr == f"flatout: {said}\n"
+
+
+WRONG = [
+    (["watch", "--bogus"], "There is no option --bogus; flatout watch --help lists those that there are."),
+    (["doctor", "--jsn"], "There is no option --jsn; did you mean --json?"),
+    (["doctor", "a.py", "b.py"], "Got unexpected extra argument (b.py); flatout doctor --help says what it takes."),
+    (["watch", "--for"], "Option '--for' requires an argument; flatout watch --help says what it takes."),
+    (["tun", "train.py"], "There is no command tun; did you mean tune?"),
+    (["xyzzy"], "There is no command xyzzy; flatout --help lists them."),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), WRONG, ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_a_wrong_command_line_ends_in_one_sentence(typed, said, flatout):
+    ended = flatout(*typed)
+    assert (ended.returncode, ended.stderr, ended.stdout) == (2, f"flatout: {said}\n", b"")
 
 
 def best_of(command, times):

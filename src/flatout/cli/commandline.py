@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import click
 from click import UNPROCESSED, Abort, ClickException, Context, pass_context
 
+from flatout.base.errors import UsageError
 from flatout.base.words import LANGUAGES, Words, choose_language
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "language_option",
     "option",
     "pass_context",
+    "usage_sentence",
     "version_option",
     "words_of",
     "words_typed",
@@ -44,6 +47,19 @@ echo = click.echo
 def options_of(context: Context) -> list[str]:
     """As they are written: for the nearest to one that does not exist."""
     return [name for parameter in context.command.params for name in parameter.opts if name.startswith("-")]
+
+
+def usage_sentence(error: ClickException) -> tuple[str, dict[str, str]] | None:
+    """Key and parameters of the sentence for a command line that is wrong; None where click shows the help instead."""
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return None
+    said, where = error.format_message().rstrip("."), context.command_path if context is not None else "flatout"
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        near = difflib.get_close_matches(error.option_name, options_of(context), n=1)
+        key = "error.unknown-option-near" if near else "error.no-option"
+        return key, {"option": error.option_name, "near": near[0] if near else "", "command": where}
+    return "error.usage", {"said": said, "command": where}
 
 
 def words_of(context: Context) -> Words:
@@ -82,7 +98,11 @@ class _Translated(click.Command):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = list(args)
-        return super().parse_args(ctx, _with_values_left_out(self, ctx, args))
+        try:
+            return super().parse_args(ctx, _with_values_left_out(self, ctx, args))
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # an option without its value does not say of which command
+            raise
 
     def format_help_text(self, ctx: Context, formatter: click.HelpFormatter) -> None:
         formatter.write_paragraph()
@@ -230,7 +250,9 @@ class LazyGroup(_Translated, click.Group):
     def get_command(self, ctx: Context, cmd_name: str) -> click.Command | None:
         module = self._modules.get(cmd_name)
         if module is None:
-            return None
+            near = difflib.get_close_matches(cmd_name, self._modules, n=1)
+            key = "error.unknown-command-near" if near else "error.unknown-command"
+            raise UsageError(key, name=cmd_name, near=near[0] if near else "")
         found = importlib.import_module(module).command
         assert isinstance(found, click.Command)
         return found

@@ -20,6 +20,7 @@ from flatout.cli.commandline import (
     NotWrittenError,
     UnreadError,
     language_option,
+    usage_sentence,
     version_option,
 )
 
@@ -65,8 +66,12 @@ def _code_of(arguments: Sequence[str], language: Language) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except ClickException as error:
-        with contextlib.suppress(OSError):
-            error.show()
+        wrong = usage_sentence(error)
+        if wrong is not None:
+            _say(language.words(wrong[0], **wrong[1]))
+        else:
+            with contextlib.suppress(OSError):
+                error.show()
         return error.exit_code
     except FlatoutError as error:
         _say(language.words(error.key, **error.params))
