@@ -16,6 +16,7 @@ from flatout.measure.delivered import delivery
 from flatout.measure.model import Summary, TorchBuild
 from flatout.measure.promise import Building, Measured, without_more
 from flatout.report import run_promise
+from flatout.report import tune as tune_report
 from flatout.report import whole_run as report
 from flatout.tune.confirmation import plain_and_tuned
 from flatout.tune.confirmation.plain_and_tuned import Arms
@@ -46,6 +47,15 @@ def test_the_headline_names_the_run_and_what_is_left():
     assert "validation 8.00 s" in said
     assert "start-up 4.00 s" in said
     assert repaid == "It pays from 0.10 epochs on."
+
+
+def test_a_loader_without_an_end_has_no_epochs():
+    endless = RunLength(steps=1500, epochs=1500 / 1e10, source="own-argument")
+    assert tune_report.run_length(endless, Words("en")).startswith("Your run: 1,500 steps (by the script's own argument)")
+    (said, *_) = report.sentences(promised(length=replace(endless, source="asked")), Words("en"))
+    assert said.startswith("Your 1,500 steps: ")
+    half = RunLength(steps=50, epochs=0.5, source="own-argument")
+    assert tune_report.run_length(half, Words("en")).startswith("Your run: 0.50 epochs, 50 steps")
 
 
 @pytest.mark.parametrize("budget", ["", "5m"])

@@ -22,6 +22,11 @@ def percent(share: float) -> str:
     return f"{shown:.0f} %"
 
 
+def epochs(value: float) -> str | None:
+    """To a tenth; None for so small a part of one that steps say more: a loader without an end has no epochs."""
+    return count(round(value, 1)) if value >= 0.05 else None
+
+
 def count(value: float) -> str:
     """1234567 as 1,234,567; small rates keep a digit or two."""
     if value >= 100 or value == int(value):

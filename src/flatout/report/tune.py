@@ -34,9 +34,9 @@ def line(decision: Decision, words: Words) -> Text:
 def run_length(length: RunLength, words: Words) -> str:
     """What is taken for the length of the user's run, and whence."""
     told = {"source": words(f"run-length.{length.source}"), "steps": numbers.count(length.steps or 0)}
-    if length.epochs is None:
+    epochs = numbers.epochs(length.epochs) if length.epochs is not None else None
+    if epochs is None:
         return words("run-length.steps", **told)
-    epochs = numbers.count(round(length.epochs, 1))
     return words("run-length.epochs" if length.steps else "run-length.epochs-alone", epochs=epochs, **told)
 
 

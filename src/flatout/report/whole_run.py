@@ -55,8 +55,8 @@ def _headline(whole: WholeRunPromise, words: Words) -> str:
 def length(whole: WholeRunPromise, words: Words) -> str:
     planned = whole.planned or {}
     epochs, steps = planned.get("epochs"), planned.get("steps")
-    if whole.unit == "epoch" and isinstance(epochs, int | float):
-        shown = numbers.count(round(epochs, 1))
+    shown = numbers.epochs(epochs) if whole.unit == "epoch" and isinstance(epochs, int | float) else None
+    if shown is not None:
         return words("whole-run.epoch-one" if shown == "1" else "whole-run.epochs", count=shown)
     return words("whole-run.steps", count=numbers.count(steps)) if isinstance(steps, int | float) else words("whole-run.run")
 
