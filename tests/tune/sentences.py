@@ -25,6 +25,7 @@ SENTENCES = {
     "you asked for {steps_planned:,}: dropped",
     "no-longer-earns": "{knob} {value}: {first_gain:+.0f} % when first tried, {gain:+.1f} % in the whole: dropped",
     "whole-unclear": "{knob} {value}: {gain:+.0f} %, {low:+.0f} to {high:+.0f}, {noise:.1f}",
+    "seems-faster": "{knob} {value}: {gain:+.0f} % in {pairs} pairs, whole runs decide",
     "whole-too-little": "{knob} {value}: {pairs} pairs, {gain:+.0f} %",
     "whole-not-faster": "{knob} {value}: the whole is not faster than the plain script ({gain:+.1f} %): dropped",
     "batch-holds": "batch {batch}: holds through an epoch's end, kept",

@@ -10,6 +10,9 @@ import shutil
 import sys
 from typing import Any
 
+from _flatout_agent.knobs.graphs.evaluation_graphs import EvaluationGraphs
+from _flatout_agent.knobs.graphs.graph_guards import Attributes
+from _flatout_agent.knobs.graphs.graph_recording import Recorder
 from _flatout_agent.knobs.graphs.training_graphs import Graphs
 from _flatout_agent.knobs.kept_compilations import Key, Tally
 from _flatout_agent.knobs.knob import Knob, Outcome, Scene, already, applied, refused
@@ -39,14 +42,24 @@ class CompileLayer(Layer):
     rank = 90  # innermost
     compiles = True
 
-    def __init__(self, torch: Any, compiled: Any, steps: _Steps | None) -> None:
+    def __init__(self, torch: Any, compiled: Any, steps: _Steps | None, evaluating: EvaluationGraphs | None = None) -> None:
+        """`steps`: with CUDA graphs; `evaluating`: these for validation, which is not compiled: its bits stay as they are."""
         self._torch = torch
         self._compiled = compiled
         self._steps = steps
+        self._evaluating = evaluating
         self.calls = 0
         self.bypassed = 0  # calls that came with hooks, which the compiled function would not run
         self.postponed = 0  # calls that ran plain while the script's own profiler recorded
         self.again = 0  # calls that ran plain, because a CUDA graph of this step was still waiting for its backward pass
+
+    @property
+    def evaluations(self) -> int:
+        """Calls in validation that a CUDA graph answered."""
+        return self._evaluating.replays if self._evaluating is not None else 0
+
+    def evaluation(self, inner: Run) -> Run | None:
+        return self._evaluating.wrap(inner) if self._evaluating is not None else None
 
     def wrap(self, inner: Run) -> Run:
         torch, compiled, steps = self._torch, self._compiled, self._steps
@@ -111,6 +124,7 @@ class Compile(Knob):
         self._before: Tally | None = None
         self._key: Key = ()
         self._handles: list[Any] = []
+        self._attributes: Attributes | None = None
         self._scene: Scene | None = None
         self._wants_cuda_graphs = False
         self._most_graphs = 0
@@ -151,10 +165,18 @@ class Compile(Knob):
             outfit = scene.wardrobe.outfit(root)
             options = {"mode": mode} if self.backend == "inductor" else {}
             compiled = scene.compilations.function(torch, outfit.base.forward, self.backend, options)
-            layer = CompileLayer(torch, compiled, steps)
+            layer = CompileLayer(torch, compiled, steps, self._evaluating(scene) if with_graphs else None)
             self._worn.append((outfit, layer))
             outfit.wear(layer)
         return applied(mode=mode, roots=len(self._worn), cuda_graphs=steps is not None)
+
+    def _evaluating(self, scene: Scene) -> EvaluationGraphs | None:
+        torch = scene.torch
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return None  # a collective of another process may be in what is recorded
+        if self._attributes is None:
+            self._attributes = Attributes(torch)
+        return EvaluationGraphs(torch, Recorder(torch), self._attributes)
 
     def _raise_limits(self) -> None:
         import torch._dynamo.config as config
@@ -170,6 +192,8 @@ class Compile(Knob):
             self._handles.pop().remove()
         for outfit, layer in self._worn:
             outfit.drop(layer)
+        if self._attributes is not None:
+            self._attributes.take_off()
         if self._limits:
             import torch._dynamo.config as config
 
@@ -211,6 +235,9 @@ class Compile(Knob):
             if seen["again"] > MOST_AGAIN * calls:
                 return refused("called-again-in-a-step", calls=calls, **seen)
         most = seen.pop("most_variants")
+        evaluations = sum(layer.evaluations for layer in layers)
+        if evaluations:
+            seen["evaluations"] = evaluations
         if seen["limit_hits"] or most >= LIMITS["recompile_limit"]:
             return refused("recompile-limit", **seen)
         return applied("", calls=calls, **seen)

@@ -272,7 +272,8 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
             return _conclude(too_short_run.nothing_to_do(looked_s), ready, place, line, asked, screen)
     granted = time_budget.budget(limits["budget_s"], costs, limits["steps_planned"], ready)
     asked_s, limits["budget_s"] = limits["budget_s"], granted.search_s
-    plan = None if asked["resume"] else _plan(ready, limits, asked, smaller)
+    follow = {"whole_runs_follow": granted.confirm_s > 0 and smaller is None}
+    plan = None if asked["resume"] else _plan(ready, {**limits, **follow}, asked, smaller)
     if plan is not None and asked["dry_run"]:
         _only_said(plan, bool(asked["as_json"]), screen)
         return 0

@@ -10,18 +10,15 @@ from flatout.knobs.model import Bound
 from flatout.measure.statistics import PAIRS_AT_LOOK, Comparison
 from flatout.tune.batch.size_search import batch_size
 from flatout.tune.search.arm_order import LOOK_SEGMENTS, USUAL, children_for, epochs_s, restart_values, segments_for, workers_of
-from flatout.tune.search.baseline import BUSY, HARDLY, bare_floor, raise_floor, waits
+from flatout.tune.search.baseline import HARDLY, bare_floor, raise_floor, waits
 from flatout.tune.search.comparison import Question, Trial
+from flatout.tune.search.compile_order import BUILD_GUESS_S, GRAPHS, build_guess_s, in_order
 from flatout.tune.search.failing_knob import held
 from flatout.tune.search.knob_verdict import judge, percent
 from flatout.tune.search.questions_and_answers import BatchGoal, Decision, Mode, Offer, Params, Values, Verdict
 from flatout.tune.search.search_state import FEWEST_SEGMENTS, FINAL_PAIRS, REBUILD, Course, Steps
 from flatout.tune.search.slow_step_rotation import rotate
 
-BUILD_GUESS_S = 20.0  # of a compile, until one was seen
-RECORD_S = 1.0
-DARING_S = 15.0  # the same in a hurry: it may well be less, and gives most
-GRAPHS = frozenset({"reduce-overhead", RECORDED})  # what they save is launching
 KEPT_BUSY = 0.98  # a device as busy as this has no launches to save
 PARTNERS = (("precision", "channels_last"),)
 OUTSIDE_THE_GRAPH = frozenset({"fused_optimizer", "gc_policy", "cpu_threads"})
@@ -29,7 +26,6 @@ COPYING = ("pin_memory", "non_blocking")
 NO_GAIN_ALONE = ("slower", "inside-noise", "unclear")
 RESTARTS_SHARE = 0.2  # of the budget, for a comparison in children of its own
 OUTRUN = 1.25  # a loader gives unevenly, and less beside a training
-SHORT_STEP_S = 0.03  # in so little time a step's kernels are mostly small
 STARVED = 0.6  # busy for less of the time, a device waits for launches
 FIRST_IF_SLOW = ("cpu_threads", "precision", "tf32", "channels_last", "fused_optimizer")
 USUAL_ONES = frozenset({"precision", "channels_last", "fused_optimizer"})
@@ -84,7 +80,9 @@ def all_at_once(course: Course) -> Steps[None]:
     more so. Graphs are among them, unless the device never waits: what relieves only one of host and device shows little alone.
     Where they do not win together, each has its own turn; where they do, each is left out once if there is time."""
     usual = [offer for offer in _hot(course) if offer.knob in USUAL_ONES and offer.values]
-    if starved(course) and not course.contended:  # what makes the device faster makes it wait longer
+    if course.pace.mostly_idle or (
+        starved(course) and not course.contended
+    ):  # what makes the device faster makes it wait longer
         usual = [offer for offer in usual if Bound.LAUNCH in offer.cures]
     offers = usual if course.batch_to_come else usual + _payable_graphs(course)  # recorded, each batch would cost a child
     offers = [offer for offer in offers if course.closed(offer.knob, offer.values[0]) is None]
@@ -101,7 +99,7 @@ def all_at_once(course: Course) -> Steps[None]:
 
 def starved(course: Course) -> bool:
     """Whether launches plainly hold the device up."""
-    return isinstance(course.pace.busy, float) and course.pace.busy < STARVED
+    return course.pace.mostly_idle or (isinstance(course.pace.busy, float) and course.pace.busy < STARVED)
 
 
 def _payable_graphs(course: Course) -> list[Offer]:
@@ -334,7 +332,7 @@ def building_knobs(course: Course) -> Steps[None]:
         course.stage = "build"
         if course.in_a_hurry and offer.knob in course.whole:
             continue  # the other mode would cost as much again as all that is still to be tried
-        values = sorted(offer.values, key=lambda value: (value in GRAPHS) != _launches_count(course))
+        values = in_order(course, offer.values)
         for index, value in enumerate(values):
             course.pending = LOOK_SEGMENTS * (len(values) - index)
             closed = course.closed(offer.knob, value) is not None
@@ -346,27 +344,6 @@ def building_knobs(course: Course) -> Steps[None]:
                     for other in [value for value in values[index + 1 :] if not _beyond_repair(course, offer, value)]:
                         course.no_time(offer, other, build_guess_s(course, offer, other))
                     break
-
-
-def _launches_count(course: Course) -> bool:
-    """Whether the host's launching holds the device up: told by the device, or by what was won and lost so far."""
-    if course.contended:
-        return True
-    if not isinstance(course.pace.busy, Missing):
-        return course.pace.busy < BUSY or course.pace.keeps_up
-    if isinstance(course.step_s, float) and course.step_s < SHORT_STEP_S:
-        return True  # the same kernels in graphs: where launches do not count after all, nothing is lost
-    codes = {decision.knob: decision.code for decision in course.decisions.values()}
-    return codes.get("precision") == "slower" or codes.get("fused_optimizer") == "faster"
-
-
-def build_guess_s(course: Course, offer: Offer, value: str) -> float:
-    """As long as the longest so far."""
-    if not offer.builds:
-        return 0.0
-    if value == RECORDED:
-        return RECORD_S
-    return course.longest_build_s or (DARING_S if course.in_a_hurry else BUILD_GUESS_S)
 
 
 def _beyond_repair(course: Course, offer: Offer, value: str) -> bool:

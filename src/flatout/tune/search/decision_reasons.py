@@ -14,6 +14,7 @@ REASONS: dict[str, tuple[Verdict, frozenset[str]]] = {
     "plainly-faster-repaid": (Verdict.KEPT, frozenset({"gain", "pairs", "build_s", "repaid_steps"})),
     "faster-if-kept": (Verdict.KEPT, frozenset({"gain", "margin", "build_s", "repaid_steps"})),
     "plainly-faster-if-kept": (Verdict.KEPT, frozenset({"gain", "pairs", "build_s", "repaid_steps"})),
+    "seems-faster": (Verdict.KEPT, frozenset({"gain", "pairs"})),
     "faster-together": (Verdict.KEPT, frozenset({"gain", "others"})),
     "still-earns": (Verdict.KEPT, frozenset({"gain", "margin", "first_gain"})),
     "batch-fits": (Verdict.KEPT, frozenset({"batch", "largest", "peak", "limit"})),

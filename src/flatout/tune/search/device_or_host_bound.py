@@ -6,12 +6,19 @@ from flatout.base.records import Missing, Struct
 from flatout.tune.search.questions_and_answers import SegmentResult
 
 LITTLE = 0.2  # of a step
+IDLE = 0.35  # with a kernel for less of the time
 WAITING = 0.9  # busy for less of the time: what launches less comes before leaving out what is kept
 
 
 class Pace(Struct, frozen=True, kw_only=True):
     busy: float | Missing = Missing("not-reported")  # share of the time in which the device worked
     in_stock: float | Missing = Missing("not-reported")  # steps of work that lay ready for it at a step's end
+    kernels: float | Missing = Missing("not-reported")  # share of the time in which the driver saw a kernel run
+
+    @property
+    def mostly_idle(self) -> bool:
+        """Faster kernels gain little then."""
+        return isinstance(self.kernels, float) and self.kernels < IDLE
 
     @property
     def keeps_up(self) -> bool:
@@ -27,5 +34,5 @@ class Pace(Struct, frozen=True, kw_only=True):
 def pace_of(result: SegmentResult) -> Pace:
     """A device that sets the pace has as much in stock as the script lets pile up; one that does not, its last kernels."""
     if isinstance(result.behind_s, Missing) or isinstance(result.step_s, Missing):
-        return Pace(busy=result.busy)
-    return Pace(busy=result.busy, in_stock=result.behind_s / result.step_s)
+        return Pace(busy=result.busy, kernels=result.working)
+    return Pace(busy=result.busy, in_stock=result.behind_s / result.step_s, kernels=result.working)

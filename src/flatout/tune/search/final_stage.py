@@ -11,11 +11,10 @@ from flatout.tune.batch.search_cost import last_pairs, last_shape, room_s
 from flatout.tune.search.arm_order import LOOK_SEGMENTS, Shape, children_for, restart_values, segments_for
 from flatout.tune.search.baseline import look, waits
 from flatout.tune.search.comparison import Question, Suspect, Trial
+from flatout.tune.search.compile_order import GRAPHS, build_guess_s
 from flatout.tune.search.compute_knobs import (
     COPYING,
-    GRAPHS,
     NO_GAIN_ALONE,
-    build_guess_s,
     consider,
     is_compute,
     rebuild_s,
@@ -37,6 +36,7 @@ AT_FLOOR = 0.9
 PLAIN_GAIN = 20.0  # per cent
 FINAL_LOOKS = (FINAL_PAIRS, 2 * FINAL_PAIRS)
 FEWEST_FINAL_PAIRS = 2  # fewer show nothing
+SEEMING, LEAST_SEEMING = 2.0, 0.15  # times what one pair scatters by, and at least so much faster
 LOOK_AGAIN = 6  # segments of a look at the ceilings
 
 
@@ -121,6 +121,30 @@ def what_was_left_open(course: Course) -> Steps[None]:
         mode = course.judging if is_compute(offer) else Mode.REAL
         guess = build_guess_s(course, offer, decision.value)
         yield from consider(course, offer, decision.value, mode, guess, FEWEST_SEGMENTS)
+
+
+def keep_what_seems_faster(course: Course) -> None:
+    """What a few pairs showed to be far faster, with no time for more of them: the whole runs that follow decide."""
+    open_ones = [
+        one for one in course.decisions.values() if one.code in ("too-little", "unclear") and _seems_faster(course, one)
+    ]
+    for decision in sorted(open_ones, key=lambda one: _ratio(one), reverse=True):
+        if decision.knob not in course.whole and decision.knob not in ("persistent_workers", "batch_size"):
+            gain = percent(decision.ratio)
+            course.decide(course.offer(decision.knob), decision.value, "seems-faster", {"gain": gain, "pairs": decision.pairs})
+            course.keep(decision.knob, decision.value)
+            course.unpaid = course.unpaid | {decision.knob}
+            course.first_gain.setdefault(decision.knob, gain)
+
+
+def _seems_faster(course: Course, decision: Decision) -> bool:
+    noise = course.noise.of(decision.mode) if decision.mode is not None else Missing("not-measured")
+    scatter = noise if isinstance(noise, float) else LEAST_SEEMING
+    return decision.pairs >= FEWEST_FINAL_PAIRS and _ratio(decision) > 1 + max(LEAST_SEEMING, SEEMING * scatter)
+
+
+def _ratio(decision: Decision) -> float:
+    return decision.ratio if isinstance(decision.ratio, float) else 1.0
 
 
 def drop_each_once(course: Course) -> Steps[None]:
@@ -227,6 +251,9 @@ def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None, bool
         enough = last_pairs(course, int(size)) >= FEWEST_FINAL_PAIRS
         return (FINAL_LOOKS, last_shape(course, int(size)), False) if enough else ((), None, False)
     room, restarts = room_s(course) + OVERTIME * course.plan.budget_s, bool(restart_values(course.plan, course.whole))
+    if course.ends_briefly:
+        pairs = room // max(1e-9, course.final_s(restarts, beside=False) / FINAL_PAIRS)
+        return ((FEWEST_FINAL,) if pairs >= FEWEST_FINAL else ()), None, False
     for ceiling, fewest in ((True, FINAL_PAIRS - 1), (False, FEWEST_FINAL)):
         looks = 2 if ceiling and course.looked_at != course.whole else 0
         looking_s = looks * (course.hot_s() + course.hot_s(course.compute_mode))

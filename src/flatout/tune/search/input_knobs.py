@@ -7,10 +7,9 @@ from flatout.knobs.model import Bound
 from flatout.tune.search.arm_order import LOOK_SEGMENTS, TURN_S, Shape, epochs_s, segments_for, workers_of
 from flatout.tune.search.baseline import HARDLY, for_very_few, look, sturdy, waits
 from flatout.tune.search.comparison import WORTH
+from flatout.tune.search.compile_order import GRAPHS, build_guess_s
 from flatout.tune.search.compute_knobs import (
     COPYING,
-    GRAPHS,
-    build_guess_s,
     consider,
     copying_offers,
     each_value,

@@ -207,6 +207,7 @@ class Plan(Record):
 
     offers: list[Offer]
     budget_s: float = 90.0
+    whole_runs_follow: bool = False  # which compare what is kept with the plain script, and decide
     steps_planned: int | None = None
     only: list[str] = field(default_factory=list)
     skip: list[str] = field(default_factory=list)

@@ -18,6 +18,7 @@ from flatout.tune.search.comparison import Trial
 from flatout.tune.search.compute_knobs import compute_knobs, partners
 from flatout.tune.search.final_stage import (
     drop_each_once,
+    keep_what_seems_faster,
     last_comparison,
     revive,
     spare_time,
@@ -164,6 +165,8 @@ def _improve(course: Course) -> Steps[None]:
     yield from drop_each_once(course)
     yield from workers_at_last(course)
     yield from what_was_left_open(course)
+    if course.plan.whole_runs_follow:
+        keep_what_seems_faster(course)
 
 
 def foreseen(plan: Plan) -> tuple[list[Offer], list[Decision]]:
@@ -234,6 +237,9 @@ def _judged(course: Course, trial: Trial | None) -> Ending:
     shown = (found is not None and found.answer is Answer.FASTER) or _all_agree(course, trial)
     if not shown and not _asked_for(course, found):
         unclear = found is None or found.answer is Answer.UNKNOWN or _could_be_faster(found)
+        if unclear and course.plan.whole_runs_follow and found is not None and _seems_worth_having(found):
+            course.unpaid = set(course.whole)
+            return Ending.TUNED
         take_all_back(course, trial, unclear)
         return Ending.NOTHING_SHOWN if unclear else nothing
     return Ending.TUNED
@@ -253,6 +259,11 @@ def _all_agree(course: Course, trial: Trial) -> bool:
     if len(trial.pairs) >= FINAL_PAIRS:
         return all(pair.b > (1 + WORTH_HAVING) * pair.a for pair in trial.pairs)
     return len(trial.pairs) < FEWEST_PAIRS and plainly_faster(trial.pairs, course.noise.of(Mode.REAL))
+
+
+def _seems_worth_having(found: Comparison) -> bool:
+    """Not shown here; the whole runs that follow compare more."""
+    return isinstance(found.ratio, float) and found.ratio > 1 + WORTH_HAVING
 
 
 def _could_be_faster(found: Comparison) -> bool:

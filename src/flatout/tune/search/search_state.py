@@ -100,7 +100,7 @@ class Course:
         self.hang_s = 0.0  # what waiting for one took: those that hung together are tried alone where that can be paid again
         self.build_s: dict[str, float] = {}  # of what is kept
         self.longest_build_s = 0.0
-        self.unpaid: set[str] = set()  # kept, and worth their first build in a longer run only
+        self.unpaid: set[str] = set()  # kept until whole runs decide: not shown enough, or worth their build in a longer run
         self.first_gain: dict[str, float] = {}
         self.reached: Reached | None = None
         self.batch: BatchStory | None = None
@@ -111,8 +111,11 @@ class Course:
         self.stage = "baseline"
         self.trying: list[str] = []
         self.pending = 0  # segments that the stage at hand still expects
-        self.asked, self.spent_s = 0, 0.0
-        self.late_looks_s = 0.0  # foreseen for looks after many pairs
+        self.asked, self.spent_s, self.late_looks_s = (
+            0,
+            0.0,
+            0.0,
+        )  # segments; seconds; those foreseen for looks after many pairs
         self.raced_s, self.curve_child_s = 0.0, 0.0  # beside the budget; of one such child, what is no training
         self.died: list[int] = []  # batches, in the real loop
         self._child: Values | None = None  # restart knobs of the living child
@@ -123,6 +126,11 @@ class Course:
     @property
     def in_a_hurry(self) -> bool:
         return self.plan.budget_s < HURRY_S
+
+    @property
+    def ends_briefly(self) -> bool:
+        """Whether the last comparison is short: the whole runs that follow say more."""
+        return self.in_a_hurry and self.plan.whole_runs_follow
 
     @property
     def sparing(self) -> bool:
@@ -273,16 +281,15 @@ class Course:
     @property
     def reserve_s(self) -> float:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
-        last = self.final_s(restarts=bool(restart_values(self.plan, self.whole)))
-        if self.sparing:
-            # Where a last comparison would take much of the budget, what is kept was judged piece by piece, and that does.
-            few = last * FEWEST_FINAL / FINAL_PAIRS
+        last = self.final_s(bool(restart_values(self.plan, self.whole)), beside=not self.ends_briefly)
+        few = last * FEWEST_FINAL / FINAL_PAIRS
+        last = few if self.ends_briefly else last
+        if self.sparing:  # what is kept was judged piece by piece: that does where a last comparison would take much
             return few if self.stage != "final" and few <= LEAST_KEPT_BACK * self.plan.budget_s else 0.0
         if not self.whole and (not self.demand_may_grow or self.stage == "input"):
-            # What could make it much faster has its turn, or has had it. At the very end little is found any more: where
-            # something is, a few seconds over are the smaller evil.
+            # What could make it much faster has had its turn. Where something is found at the very end, a few seconds over do.
             late = self.stage == "again" and not self.demand_may_grow
-            return 0.0 if late else min(last * FEWEST_FINAL / FINAL_PAIRS, LEAST_KEPT_BACK * self.plan.budget_s)
+            return 0.0 if late else min(few, LEAST_KEPT_BACK * self.plan.budget_s)
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)

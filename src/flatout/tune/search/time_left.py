@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from flatout.measure.statistics import PAIRS_AT_LOOK
 from flatout.tune.search.arm_order import LOOK_SEGMENTS, children_for, restart_values, segments_for
-from flatout.tune.search.compute_knobs import BUILD_GUESS_S, is_compute
+from flatout.tune.search.compile_order import BUILD_GUESS_S
+from flatout.tune.search.compute_knobs import is_compute
 from flatout.tune.search.questions_and_answers import BatchGoal, Mode, Offer, Progress
 from flatout.tune.search.search_state import FINAL_PAIRS, INPUT_SEGMENTS, Course
 
