@@ -52,7 +52,10 @@ class Machine:
         return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4, **read)
 
     def confirm(self, knobs, room_s=100.0, length=FIVE_EPOCHS, loop=None, plain_s=None, costs=COSTS, **more):
-        return Confirmation(self.run, self.now, **more).confirm(knobs, room_s, costs, length, loop, plain_s)
+        free = more.pop("time_may_grow", False)
+        confirmation = Confirmation(self.run, self.now, **more)
+        confirmation.time_may_grow = free
+        return confirmation.confirm(knobs, room_s, costs, length, loop, plain_s)
 
 
 def faster(knobs):
@@ -405,6 +408,21 @@ def test_a_plain_run_that_read_its_data_from_the_disk_is_left_out():
 def test_runs_that_read_as_much_are_compared(reads):
     found = Machine(faster, reads=reads).confirm({"workers": "4"}, plain_s=14.0)
     assert (found.code, found.cold_bytes, found.pairs) == ("confirmed", 0, 2)
+
+
+def test_where_nobody_set_a_limit_another_plain_run_comes_in_place_of_the_cold_one():
+    machine = Machine(faster, reads=[GIB, 0])
+    found = machine.confirm({"workers": "4"}, room_s=20.0, plain_s=10.0, time_may_grow=True)
+    assert (found.code, found.pairs, found.cold_bytes) == ("confirmed", 1, GIB)
+    assert machine.ran == [{}, {"workers": "4"}, {}]
+
+
+def test_what_a_slow_disk_gives_in_no_time_is_no_reason():
+    """100 MB in a run of 50 s."""
+    found = Machine(lambda knobs: {"start": 2.0, "steps": 20.0 if knobs else 48.0}, reads=[100 << 20, 0]).confirm(
+        {"workers": "4"}, room_s=200.0, plain_s=50.0
+    )
+    assert (found.code, found.cold_bytes) == ("confirmed", 0)
 
 
 def test_without_time_for_another_plain_run_nothing_is_said():

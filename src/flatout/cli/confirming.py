@@ -63,6 +63,7 @@ def confirmed(
 
     kept = kept_promises(line, Path.cwd())
     confirmation = confirm.Confirmation(run, clock.monotonic, told, kept, once_of(end), gains_of(end))
+    confirmation.time_may_grow = room.granted.code != "asked"
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     units = Units(batches is not None, steps_of_an_epoch(trials.ready) or float(UNIT_STEPS))

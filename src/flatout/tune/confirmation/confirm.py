@@ -57,6 +57,7 @@ class Confirmation:
     ) -> None:
         """`kept`: delivered ÷ promised of earlier runs of this command under a profile; `once`: what is compiled; `gains`: what
         each setting gave in the search."""
+        self.time_may_grow = False  # nobody asked for a limit: one plain run more may come
         self._once = once or {}
         self._gains = gains or {}
         self._kept = kept
@@ -100,7 +101,8 @@ class Confirmation:
         """Plain, tuned, tuned, plain … until it is decided, or the time is over; why it failed, if it did."""
         for place in range(2 * MOST_PAIRS):
             tuned = bool(arms.plain) and place % 4 in (1, 2)
-            if (arms.pairs >= 1 or arms.cold_bytes) and self._now() + self._expected_s(arms, tuned) > ends:
+            may_wait = arms.pairs >= 1 or (arms.cold_bytes and not self.time_may_grow)
+            if may_wait and self._now() + self._expected_s(arms, tuned) > ends:
                 break
             if place % 2 == 0 and arms.pairs and self._enough(arms, ends, ratio(), len(knobs) > 1, slower):
                 break

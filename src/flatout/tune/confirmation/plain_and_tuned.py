@@ -12,7 +12,8 @@ from flatout.tune.search import run_length
 from flatout.tune.search.questions_and_answers import Values
 from flatout.tune.search.run_length import RunLength
 
-COLD_BYTES, COLD_TIMES = 64 << 20, 4  # so much read from the disk, and so many times what the next run read
+COLD_BYTES, COLD_TIMES = 64 << 20, 4  # so much read from the disk, and so many times what the next run read …
+COLD_SHARE, READ_BYTES_S = 0.02, 150e6  # … and so much of the run's time from a disk of this speed, a slow one
 COLD_S = 1.0  # so much longer a build with an empty cache must be to be told of
 
 
@@ -29,7 +30,8 @@ class Arms(Struct, kw_only=True):
         if len(self.plain) != 1 or len(self.tuned) != 1 or self.cold_bytes:
             return
         first, then = self.plain[0].read_bytes, self.tuned[0].read_bytes
-        if first > COLD_BYTES and first > COLD_TIMES * then:
+        least = max(COLD_BYTES, COLD_SHARE * self.plain[0].total * READ_BYTES_S)
+        if first > least and first > COLD_TIMES * then:
             self.cold_bytes = self.plain.pop().read_bytes
 
     @property
