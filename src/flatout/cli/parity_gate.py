@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from flatout.tune.confirmation.parity_runs import Gate
     from flatout.tune.execution.trial_runner import Trials
     from flatout.tune.search.questions_and_answers import Finished
+    from flatout.tune.search.time_budget import Costs
 
 RECORD, FAILED, PICTURE = "parity.json", "parity-failed.json", "parity.svg"
 
@@ -52,6 +54,21 @@ def passed(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finish
         screen.say(screen.words("parity.batch-apart", batch=batch["batch_size"]))
     draw(gate, parity, place, screen)
     return records.replace(end, profile={**knobs, **batch} if parity.verdict is Verdict.PASS else {}, parity=parity)
+
+
+def expected_s(costs: Costs) -> float:
+    """Where what is kept passes at once."""
+    from flatout.tune.confirmation.parity_runs import SEEDS, STEPS
+
+    return 2 * SEEDS * (costs.start_s + STEPS * costs.step_s)
+
+
+def after(end: Finished, confirmed: Callable[[Finished], Finished], trials: Trials, place: Path, screen: Screen) -> Finished:
+    """Only of what whole runs found faster: each curve is a training. What is left after a repair is confirmed by itself."""
+    if not end.profile:
+        return end
+    found = passed(end, trials, place, screen)
+    return confirmed(found) if found.profile and found.profile != end.profile else found
 
 
 def draw(gate: Gate, parity: Parity, place: Path, screen: Screen) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -249,14 +250,12 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     from flatout.tune.execution.session import Session
     from flatout.tune.search import run_length, time_budget, too_short_run
 
-    began = SystemClock().monotonic()
-    resumed = Path(asked["resume"]) if asked["resume"] else None
+    began, resumed = SystemClock().monotonic(), Path(asked["resume"]) if asked["resume"] else None
     ready, smaller = smaller_start.look(trials, line, asked["batch_wanted"], resumed)
     looked_s = SystemClock().monotonic() - began
     limits["looked_s"] = trials.start_s  # the last one alone: it is the price of another
     if ready is None:
-        log = str(place / "trials.log")
-        screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=log))
+        screen.say(screen.words(f"tune-nothing.{trials.nothing.code}", **trials.nothing.details, log=str(place / "trials.log")))
         return 1
     if smaller is not None:
         screen.say(screen.words("tune.smaller-start", size=smaller.size))
@@ -272,12 +271,12 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
             return _conclude(too_short_run.nothing_to_do(looked_s), ready, place, line, asked, screen)
     granted = time_budget.budget(limits["budget_s"], costs, limits["steps_planned"], ready)
     asked_s, limits["budget_s"] = limits["budget_s"], granted.search_s
-    follow = {"whole_runs_follow": granted.confirm_s > 0 and smaller is None}
-    plan = None if asked["resume"] else _plan(ready, {**limits, **follow}, asked, smaller)
+    will_confirm = granted.confirm_s > 0 and smaller is None
+    plan = None if asked["resume"] else _plan(ready, {**limits, "whole_runs_follow": will_confirm}, asked, smaller)
     if plan is not None and asked["dry_run"]:
         _only_said(plan, bool(asked["as_json"]), screen)
         return 0
-    _say_budget(granted, costs, plan, asked_s, screen)
+    _say_budget(granted, costs, plan, asked_s, screen, parity=not asked["no_parity"])
     searching = SystemClock().monotonic()
     with Session(place, plan, _about(line)) as session:
         if session.resumed:
@@ -292,17 +291,20 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     room_s = time_budget.room_s(granted, SystemClock().monotonic() - searching, sum(end.build_s.values()))
     screen.had_no_turn(end.decisions, _enough_for_all(end, granted, costs))
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
-    if end.profile and not asked["no_parity"]:
-        end = parity_gate.passed(end, trials, place, screen)
     room = confirming.Room(granted, costs, room_s)
-    end = confirming.confirmed(end, trials, screen, room, length, line=line, own_starts=smaller is None)
+    confirm = partial(confirming.confirmed, trials=trials, screen=screen, room=room, length=length, line=line)
+    end = confirm(end, own_starts=smaller is None)
+    if not asked["no_parity"]:
+        end = parity_gate.after(end, lambda left: confirm(left, own_starts=smaller is None), trials, place, screen)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1), budget=granted)
     trials.new_files()  # what is new after this is ours
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)
     return concluded
 
 
-def _say_budget(granted: Budget, costs: Costs, plan: Plan | None, asked_s: float | None, screen: Screen) -> None:
+def _say_budget(
+    granted: Budget, costs: Costs, plan: Plan | None, asked_s: float | None, screen: Screen, *, parity: bool = False
+) -> None:
     """How long search and confirmation may take; and where nothing can be compared in it, so."""
     from flatout.report import tune as report
     from flatout.tune.search.search import fewest_s
@@ -314,6 +316,8 @@ def _say_budget(granted: Budget, costs: Costs, plan: Plan | None, asked_s: float
         screen.say(screen.words("tune-budget.too-small", **told, enough=to_ask_for(costs, ENOUGH * fewest)))
     elif granted.confirm_s or asked_s is None:
         screen.say(report.budget(granted, screen.words, to_ask_for(costs, granted.search_s)))
+    if parity and asked_s is None:
+        screen.say(screen.words("tune-budget.loss-curves", parity=report.duration(parity_gate.expected_s(costs))))
 
 
 def _enough_for_all(end: Finished, granted: Budget, costs: Costs) -> str:

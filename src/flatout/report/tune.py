@@ -43,7 +43,8 @@ def run_length(length: RunLength, words: Words) -> str:
 def budget(granted: Budget, words: Words, enough: str) -> str:
     """`enough`: the --budget that has room for confirming, where this one has none."""
     times = {name: duration(getattr(granted, f"{name}_s")) for name in ("search", "confirm", "whole")}
-    return words(f"tune-budget.{granted.code if granted.confirm_s else 'unconfirmed'}", **times, enough=enough)
+    code = "least" if granted.is_least else granted.code
+    return words(f"tune-budget.{code if granted.confirm_s else 'unconfirmed'}", **times, enough=enough)
 
 
 def not_tried(decisions: Sequence[Decision], enough: str, words: Words) -> str:

@@ -111,11 +111,8 @@ class Course:
         self.stage = "baseline"
         self.trying: list[str] = []
         self.pending = 0  # segments that the stage at hand still expects
-        self.asked, self.spent_s, self.late_looks_s = (
-            0,
-            0.0,
-            0.0,
-        )  # segments; seconds; those foreseen for looks after many pairs
+        self.asked, self.spent_s = 0, 0.0
+        self.late_looks_s = 0.0  # foreseen for looks after many pairs
         self.raced_s, self.curve_child_s = 0.0, 0.0  # beside the budget; of one such child, what is no training
         self.died: list[int] = []  # batches, in the real loop
         self._child: Values | None = None  # restart knobs of the living child

@@ -64,6 +64,11 @@ class Budget(Struct, frozen=True, kw_only=True):
     whole_s: float = 0.0  # of that run or epoch without settings
 
     @property
+    def is_least(self) -> bool:
+        """More than a tenth of a short run."""
+        return self.code == "run" and self.search_s > 1.01 * SHARE * self.whole_s
+
+    @property
     def total_s(self) -> float:
         """Beside the first look."""
         return self.search_s + self.confirm_s
