@@ -245,8 +245,8 @@ class Course:
 
     def hot_s(self, mode: Mode = Mode.REAL) -> float:
         """What a segment takes in a living child: its steps, and what else it was seen to take."""
-        step = self.step_s if mode is Mode.REAL else self._prices.step_s(mode)
-        step = self.step_s if isinstance(step, Missing) else step
+        seen = self._prices.step_s(mode)
+        step = self.step_s if mode is Mode.REAL or isinstance(seen, Missing) else seen
         if isinstance(step, Missing):
             return 1.6 * self.plan.timed_s
         warm = warm_steps(self.plan, self.whole, mode, self.step_s)
@@ -284,7 +284,6 @@ class Course:
         if self.sparing:  # what is kept was judged piece by piece: that does where a last comparison would take much
             return few if self.stage != "final" and few <= LEAST_KEPT_BACK * self.plan.budget_s else 0.0
         if not self.whole and (not self.demand_may_grow or self.stage == "input"):
-            # What could make it much faster has had its turn. Where something is found at the very end, a few seconds over do.
             late = self.stage == "again" and not self.demand_may_grow
             return 0.0 if late else min(few, LEAST_KEPT_BACK * self.plan.budget_s)
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
