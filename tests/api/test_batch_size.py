@@ -162,7 +162,7 @@ def test_the_model_comes_back_bit_for_bit_and_the_answer_is_measured():
     assert size in [trial.size for trial in told.trials]
     assert told.samples_per_s >= 0.98 * told.best_samples_per_s
     assert told.target_reached == told.gpu_utilization == Missing("no-device")  # nobody can know it on a processor
-    assert "cannot be known" in told.reason
+    assert "is unknown" in told.reason
     after = state(model, optimizer)
     assert same({name: before[name] for name in before if name != "generator"}, after | {"generator": []})
     assert (model.calls, model.last, model.training) == attributes

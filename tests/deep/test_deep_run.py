@@ -108,7 +108,7 @@ def test_a_script_with_five_steps_is_looked_at(flatout, script):
     ended = flatout("run", "--deep", script(text), "1", "0")
     assert ended.summary["steps"] == 5
     assert ended.summary["deep"]["steps"] == 4
-    assert "Deep look (cost: 4 steps," in ended.stderr
+    assert "Deep profile (it took 4 steps," in ended.stderr
 
 
 def test_a_script_without_steps_is_told_why(flatout, script):
@@ -129,7 +129,7 @@ def test_too_short_for_a_warm_up(flatout, script):
 def test_nothing_of_it_without_the_flag(flatout, script):
     ended = flatout("run", script(LINEAR), "30")
     assert ended.summary["deep"] is None
-    assert "Deep look" not in ended.stderr
+    assert "Deep profile" not in ended.stderr
     assert "deep" not in json.loads((ended.run_folder / "job.json").read_text())
     assert not [
         line for path in ended.run_folder.glob("journal-*") for line in path.read_text().splitlines() if '"deep"' in line

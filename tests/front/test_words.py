@@ -82,7 +82,10 @@ def test_no_key_is_ever_shown(language):
 
 def test_no_key_follows_the_sentence_of_an_error(monkeypatch):
     monkeypatch.setenv("FLATOUT_LANG", "en")
-    assert str(FlatoutError("error.budget", value="x")) == "--budget x: a time such as 90s, 5m or 1h is wanted, a year at most."
+    assert (
+        str(FlatoutError("error.budget", value="x"))
+        == "--budget x is not valid: give a time such as 90s, 5m or 1h, at most one year."
+    )
 
 
 def keys_asked_for():
