@@ -49,7 +49,7 @@ def test_what_is_unknown_is_not_said():
 def test_findings_come_with_their_knob():
     shown = text(PLANTED["pageable-batches"])
     assert "Bound by data copies: the training spends 60 % of its time" in shown
-    assert "AP518 1000 of 1000 copies looked at came from ordinary memory" in shown
+    assert "AP518 1000 of 1000 checked copies came from memory that is not pinned" in shown
     assert "knobs: pin_memory, non_blocking" in shown
 
 

@@ -1,4 +1,4 @@
-"""What a search did, for the terminal: one line per decision, the end, the ceilings, where the profile lies."""
+"""Messages of a search: one line per decision, the end, the upper limits."""
 
 from __future__ import annotations
 
