@@ -281,7 +281,7 @@ def test_models_and_optimizers_that_cannot_be_meant():
         accelerator.prepare("model", optimizer)
     with pytest.raises(ModelError, match="optimizer has 4 parameters"):
         accelerator.prepare(network(), optimizer)
-    with pytest.raises(LoaderError, match="loader is a range"):
+    with pytest.raises(LoaderError, match=r"loader must be .* but it is a range"):
         accelerator.prepare(model, optimizer, range(3))
     assert accelerator._training.models == {}  # nothing was half prepared
     assert accelerator.prepare(model, optimizer)[0] is model

@@ -43,7 +43,7 @@ def test_the_slow_line_is_found(arguments, flatout, script):
     first = cost["lines"][0]
     assert (first["site"], first["function"]) == (f"{ended.folder / 'train.py'}:{SLOW_LINE}", "__getitem__")
     assert first["share"] > 0.5
-    assert f"of it is at train.py:{SLOW_LINE}." in " ".join(ended.stderr.split())
+    assert f"of the time per sample is spent at train.py:{SLOW_LINE}." in " ".join(ended.stderr.split())
     supply = ended.summary["deep"]["ceilings"]["cpu_samples_per_s"]
     assert supply == pytest.approx(ended.summary["machine"]["processor"]["usable"] / cost["per_sample_s"])
 

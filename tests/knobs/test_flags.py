@@ -151,7 +151,7 @@ def test_a_profile_beside_the_script_is_put_on_and_said(job, tmp_path):
     )
     told, ended = job("--mixed-precision", "no", "--workers", "2")
     assert told[:2] == [{"workers": "2", "pin_memory": "on"}, True]
-    said = f"flatout: profile {tmp_path / 'flatout.toml'}:"
+    said = f"flatout: profile {tmp_path / 'flatout.toml'} is applied:"
     assert ended.stderr == f"{said} pin_memory=on.\n"  # with flags in the mixture nothing was measured
     told, ended = job_again(job, tmp_path)
     assert told[0] == {"workers": "4", "pin_memory": "on", "precision": "bf16"}
@@ -184,7 +184,7 @@ def test_a_profile_for_something_else_is_left_out_unless_asked_for(job, tmp_path
     assert told[0] == {"workers": "4"}
     warning, announcement = ended.stderr.splitlines()
     assert warning.startswith(f"flatout: warning: profile {path} was made for something else")
-    assert announcement == f"flatout: profile {path}: workers=4."
+    assert announcement == f"flatout: profile {path} is applied: workers=4."
 
 
 def test_a_wrong_profile_stops_before_anything_runs(flatout, script, tmp_path):
