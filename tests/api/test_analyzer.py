@@ -105,7 +105,7 @@ def test_what_cannot_be_meant(nobody):
         GPUPerformanceAnalyzer(torch.nn.Linear(2, 2))
     with pytest.raises(refusals.ArgumentTypeError, match=r"model must be torch\.nn\.Module"):
         GPUPerformanceAnalyzer("model", torch.ones(2, 2)).benchmark_training_speed()
-    with pytest.raises(refusals.NoParametersError, match="model has no parameters"):
+    with pytest.raises(refusals.NoParametersError, match="model has no trainable parameters"):
         GPUPerformanceAnalyzer(torch.nn.ReLU(), torch.ones(2, 2)).benchmark_training_speed()
     with pytest.raises(refusals.ArgumentValueError, match="seconds cannot be -1"):
         GPUPerformanceAnalyzer().measure_gpu_utilization(-1)

@@ -243,7 +243,7 @@ def test_batches_of_any_shape_grow():
     ("make", "kind", "says"),
     [
         (lambda: BatchSizeOptimizer(lambda x: x), refusals.ArgumentTypeError, "model must be torch.nn.Module"),
-        (lambda: BatchSizeOptimizer(torch.nn.ReLU()), refusals.NoParametersError, "model has no parameters"),
+        (lambda: BatchSizeOptimizer(torch.nn.ReLU()), refusals.NoParametersError, "model has no trainable parameters"),
         (lambda: BatchSizeOptimizer(torch.nn.Linear(2, 2), ["x"]), refusals.ArgumentTypeError, "config must be"),
         (lambda: BatchSizeOptimizer(torch.nn.Linear(2, 2), {"use_ampp": 1}), refusals.UnknownNameError, "did you mean use_amp"),
         (lambda: BatchSizeOptimizer(torch.nn.Linear(2, 2), {"precision": "bf61"}), UsageError, "did you mean bf16"),

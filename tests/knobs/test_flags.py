@@ -76,12 +76,12 @@ def test_compile_before_a_launcher_and_a_module(flatout, tmp_path):
         (["--workers", "65"], "--workers: workers cannot be 65. Allowed: whole numbers from 0 to 64; the nearest is 64."),
         (
             ["--mixed-precision", "bf61"],
-            "--mixed-precision: precision cannot be bf61; did you mean bf16? It takes no, bf16, fp16, auto.",
+            "--mixed-precision: precision cannot be bf61; did you mean bf16? Allowed values: no, bf16, fp16, auto.",
         ),
         (
             ["--compile", "max-autotun"],
-            "--compile: compile cannot be max-autotun; did you mean max-autotune? It takes no, default, reduce-overhead, "
-            "max-autotune, max-autotune-no-cudagraphs, graphs.",
+            "--compile: compile cannot be max-autotun; did you mean max-autotune? Allowed values: no, default, "
+            "reduce-overhead, max-autotune, max-autotune-no-cudagraphs, graphs.",
         ),
         (["--knob", "precison=bf16"], "--knob: there is no knob precison; did you mean precision?"),
         (["--knob", "precision"], "--knob precision is not valid: write NAME=VALUE, for example --knob workers=8."),

@@ -30,7 +30,7 @@ def test_flags_are_put_on_and_proved(flatout, script):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == b"threads 1\n"
     said = " ".join(ended.stderr.split())
-    assert "cpu_threads=1 applied (1 threads; rounding differs" in said
+    assert "cpu_threads=1 applied (1 threads; results differ by rounding" in said
     assert "gc_policy=on applied (" in said
     assert "pin_memory=on not applied: the model is not on a CUDA device" in said
     assert [use["came"] for use in ended.summary["knobs"]] == ["refused", "applied", "applied"]
