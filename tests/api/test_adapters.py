@@ -217,7 +217,7 @@ def test_accelerate(nobody):
             optimizer.zero_grad()
             accelerator.log({"samples": len(x), "loss": loss.detach()})
         accelerator.end_training()
-        with pytest.raises(UnknownNameError, match="values wants the key samples"):
+        with pytest.raises(UnknownNameError, match="values needs the key samples"):
             seen.log({"loss": 1.0})
     finally:
         accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)

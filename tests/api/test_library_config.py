@@ -61,7 +61,7 @@ def test_others():
 @pytest.mark.parametrize(
     ("source", "kind", "says"),
     [
-        (7, ConfigurationError, "config is a int"),
+        (7, ConfigurationError, "config must be .* but it is a int"),
         ({"bach_size": 4}, UnknownNameError, "bach_size.*batch_size"),
         ({"batch_size": "many"}, ConfigurationError, "batch_size cannot be 'many'"),
         ({"batch_size": True}, ConfigurationError, "batch_size cannot be True"),
@@ -163,8 +163,8 @@ except ImportError as error:
 @pytest.mark.parametrize(
     ("torch", "says"),
     [
-        ("__version__ = '2.3.1+cu118'", "needs PyTorch 2.4 or newer; this is 2.3.1"),
-        ("raise ImportError('no')", "none can be imported"),
+        ("__version__ = '2.3.1+cu118'", "needs PyTorch 2.4 or newer, but this is 2.3.1"),
+        ("raise ImportError('no')", "PyTorch cannot be imported"),
     ],
 )
 def test_an_old_torch_or_none_is_one_sentence(tmp_path, torch, says):

@@ -293,7 +293,7 @@ def test_auto_takes_it_only_if_it_beats_bf16(allowed, monkeypatch, bf16, fp8, wi
     assert ("fp8" in seen) == (wins != "no")
     said = [note for note in accelerator.notes if "own steps" in note]
     assert len(said) == (1 if wins == "no" else 2)
-    assert "fp8 after it" in accelerator.config.reasons["precision"]
+    assert "then fp8" in accelerator.config.reasons["precision"]
 
 
 # -- where it cannot be had ---------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_refused_on_an_older_card_and_torch(monkeypatch):
 def test_refused_for_a_model_without_such_layers(allowed):
     accelerator = TrainingAccelerator({"use_gpu": False, "precision": "fp8"})
     model = nn.Sequential(nn.Linear(6, 3))
-    with pytest.raises(ModelError, match="multiples of 16; model Sequential has none"):
+    with pytest.raises(ModelError, match="multiples of 16, and model Sequential has none"):
         accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 

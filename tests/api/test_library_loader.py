@@ -130,7 +130,7 @@ def test_a_subclass_is_passed_on_with_the_reason():
 
 def test_what_is_no_loader():
     accelerator = TrainingAccelerator()
-    with pytest.raises(LoaderError, match="loader is a list"):
+    with pytest.raises(LoaderError, match=r"loader must be .* but it is a list"):
         accelerator.optimize_data_loading([1, 2])
     loader = accelerator.optimize_data_loading(training()[2])
     assert isinstance(loader, OptimizedDataLoader)

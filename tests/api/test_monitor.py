@@ -284,7 +284,7 @@ def test_caches_are_cleared_only_when_asked_and_no_cure_is_claimed(nobody):
     watching = PerformanceMonitor(0, clear_cache_above=0.8)
     watching._keep_cache_small(cuda)
     assert cuda.cleared == watching._cache_clears == 1
-    assert "cures no leak" in advice.sentences(empty(cache_clears=1), seen_by(), Words("en"))[0]
+    assert "does not fix a memory leak" in advice.sentences(empty(cache_clears=1), seen_by(), Words("en"))[0]
 
 
 class CudaStandIn:

@@ -78,13 +78,13 @@ def test_the_second_card_is_called_as_this_process_counts():
     assert (chosen.device, chosen.here, chosen.exports["CUDA_VISIBLE_DEVICES"]) == ("cuda:0", "cuda:1", "GPU-nvidia1")
     facts.application.environment["CUDA_VISIBLE_DEVICES"] = "1"
     assert GPUOptimizer(facts=facts).optimize_device_selection().here == "cuda:0"
-    with pytest.raises(UsageError, match="CUDA_VISIBLE_DEVICES=1 hides it"):
+    with pytest.raises(UsageError, match="CUDA_VISIBLE_DEVICES=1, which hides"):
         GPUOptimizer(gpu_id=0, facts=facts).optimize_device_selection()
     del facts.application.environment["CUDA_VISIBLE_DEVICES"]
     assert GPUOptimizer(gpu_id="0", facts=facts).optimize_device_selection().device_id == 0
-    with pytest.raises(UsageError, match=r"--gpu-id asks for 1.* the configuration for 0"):
+    with pytest.raises(UsageError, match=r"--gpu-id 1.* contradicts the configuration, which names 0"):
         GPUOptimizer(0, gpu_id=1, facts=facts).optimize_device_selection()
-    with pytest.raises(UsageError, match="The configuration asks for device 5"):
+    with pytest.raises(UsageError, match="The configuration names device 5"):
         GPUOptimizer(5, facts=facts).optimize_device_selection()
 
 

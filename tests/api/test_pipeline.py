@@ -50,7 +50,7 @@ def test_the_whole_command_line_of_the_documents(plain, tmp_path):
 def test_without_a_gpu_the_test_says_what_still_works(pipeline, capsys):
     assert pipeline.main(["--test-gpu"]) == 1
     said = capsys.readouterr().out
-    assert "There is no GPU that torch can use" in said
+    assert "torch can use no GPU here" in said
     assert "[ok] Basic operations: 5 operations" in said
     assert "[ok] Data loading" in said
     assert "FAILED" not in said

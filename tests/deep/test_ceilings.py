@@ -57,15 +57,15 @@ def test_the_sentence_with_both_ceilings():
     shown = io.StringIO()
     show(shown, Group(*run_deep.section(look, Words("en"))))
     text = " ".join(shown.getvalue().split())
-    assert "Deep look (cost: 6 steps, 420 ms)" in text
-    assert "The GPU was busy 80 % of the time, with 412 kernels a step and 10 longer gaps between them." in text
+    assert "Deep profile (it took 6 steps, 420 ms)" in text
+    assert "The GPU was busy 80 % of the time, with 412 kernels and 10 longer gaps between kernels per step." in text
     assert "50 % gemm (96 times)" in text
-    assert "train.py:88 makes the host wait for the device, 1 a step." in text
+    assert "train.py:88 makes the CPU wait for the GPU (1 times per step)." in text
     assert (
-        "Your `__getitem__` costs 3.7 ms a sample, 16 cores supply at most 4,324/s, the GPU could take 7,950/s; "
-        "61 % of it is at data.py:34."
+        "Your `__getitem__` takes 3.7 ms per sample, 16 CPU cores can load at most 4,324 samples/s, the GPU could process "
+        "7,950 samples/s; 61 % of the time per sample is spent at data.py:34."
     ) in text
-    assert "4 TFLOP a step, 200 TFLOP/s achieved, 20 % of the rated 989 TFLOP/s of NVIDIA H200 (MFU)." in text
+    assert "4 TFLOP per step, 200 TFLOP/s reached, 20 % of the 989 TFLOP/s peak of NVIDIA H200 (MFU)." in text
 
 
 def test_the_same_in_chinese():
@@ -74,8 +74,8 @@ def test_the_same_in_chinese():
     shown = io.StringIO()
     show(shown, Group(*run_deep.section(look, Words("zh"))))
     text = "".join(shown.getvalue().split())
-    assert "深入观察（开销：6步，420ms）" in text
-    assert "GPU可以处理7,950样本/秒；其中61%在data.py:34。" in text
+    assert "深度性能剖析（占用6步，420ms）" in text
+    assert "GPU可以处理7,950样本/秒；每个样本的时间有61%花在data.py:34。" in text
 
 
 def test_workers_of_one_dataset_are_taken_together_and_the_busiest_dataset_comes_first():
@@ -93,7 +93,7 @@ def test_a_sample_that_mostly_waits_says_so():
     look = deep.read([], [line])
     look.ceilings = ceilings(look, 4.0, 8.0, 0.1, None)
     (sentence,) = run_deep._supply(look, Words("en"))
-    assert sentence.startswith("Your `__getitem__` costs 50 ms a sample, 49 ms of it waiting")
+    assert sentence.startswith("Your `__getitem__` takes 50 ms per sample, of which it waits 49 ms")
     assert look.ceilings.gpu_samples_per_s == Missing("no-device")
 
 

@@ -43,7 +43,7 @@ def test_the_slow_line_is_found(arguments, flatout, script):
     first = cost["lines"][0]
     assert (first["site"], first["function"]) == (f"{ended.folder / 'train.py'}:{SLOW_LINE}", "__getitem__")
     assert first["share"] > 0.5
-    assert f"of it is at train.py:{SLOW_LINE}." in " ".join(ended.stderr.split())
+    assert f"of the time per sample is spent at train.py:{SLOW_LINE}." in " ".join(ended.stderr.split())
     supply = ended.summary["deep"]["ceilings"]["cpu_samples_per_s"]
     assert supply == pytest.approx(ended.summary["machine"]["processor"]["usable"] / cost["per_sample_s"])
 
@@ -108,7 +108,7 @@ def test_a_script_with_five_steps_is_looked_at(flatout, script):
     ended = flatout("run", "--deep", script(text), "1", "0")
     assert ended.summary["steps"] == 5
     assert ended.summary["deep"]["steps"] == 4
-    assert "Deep look (cost: 4 steps," in ended.stderr
+    assert "Deep profile (it took 4 steps," in ended.stderr
 
 
 def test_a_script_without_steps_is_told_why(flatout, script):
@@ -129,7 +129,7 @@ def test_too_short_for_a_warm_up(flatout, script):
 def test_nothing_of_it_without_the_flag(flatout, script):
     ended = flatout("run", script(LINEAR), "30")
     assert ended.summary["deep"] is None
-    assert "Deep look" not in ended.stderr
+    assert "Deep profile" not in ended.stderr
     assert "deep" not in json.loads((ended.run_folder / "job.json").read_text())
     assert not [
         line for path in ended.run_folder.glob("journal-*") for line in path.read_text().splitlines() if '"deep"' in line

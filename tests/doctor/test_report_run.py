@@ -48,8 +48,8 @@ def test_what_is_unknown_is_not_said():
 
 def test_findings_come_with_their_knob():
     shown = text(PLANTED["pageable-batches"])
-    assert "Bound by data copies: 60 % of the training time" in shown
-    assert "AP518 1000 of 1000 copies looked at came from ordinary memory" in shown
+    assert "Bound by data copies: the training spends 60 % of its time" in shown
+    assert "AP518 1000 of 1000 checked copies came from memory that is not pinned" in shown
     assert "knobs: pin_memory, non_blocking" in shown
 
 
@@ -69,8 +69,11 @@ def test_the_card_before_and_after():
         during=during,
     )
     shown = " ".join(text(finished(gpus=[gpu])).split())
-    assert "NVIDIA H200: 1.0 GiB → 1.0 GiB in use, 37 → 55 °C (at most 71), 1900 of 1980 MHz at work" in shown
-    assert "other programs: python (4242)." in shown
+    assert (
+        "NVIDIA H200: memory in use 1.0 GiB → 1.0 GiB, temperature 37 → 55 °C (highest 71), clock 1900 of 1980 MHz under load"
+        in shown
+    )
+    assert "other programs on this GPU: python (4242)." in shown
     gpu.used = False
     assert "NVIDIA H200:" not in text(finished(gpus=[gpu]))
 

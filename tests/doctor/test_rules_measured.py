@@ -106,7 +106,7 @@ def find(name: str, summary: Summary) -> Finding:
 def test_a_hidden_read_by_file_and_line():
     finding = find("hidden-synchronisation", PLANTED["hidden-synchronisation"])
     sentence = page.read("AP521", "en").sentence(dict(finding.evidence))
-    assert sentence.startswith(".item() at train.py:88 costs 3.1 ms a step")
+    assert sentence.startswith(".item() at train.py:88 takes 3.1 ms per step")
     assert (finding.severity, finding.certain) == (Severity.SLOW, True)
     assert "tiny-kernels" not in told(PLANTED["hidden-synchronisation"])
 

@@ -196,7 +196,7 @@ def test_the_example_has_the_flags_that_it_is_told_of(tmp_path):
         for more in ([], [], ["--force"], ["-o", "b.yaml"])
     ]
     assert [one.returncode for one in ended] == [0, 2, 0, 0]
-    assert b"--force writes over it, -o names another" in ended[1].stderr
+    assert b"Use --force to overwrite it, or -o to choose another file" in ended[1].stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
@@ -235,7 +235,7 @@ def test_what_another_user_has_put_there_is_not_written_into(mode, flatout, scri
             folder.new_run(shared, 0.0)
         ended = flatout("run", script("print('trained')"), cwd=shared)
         assert (ended.returncode, ended.stdout) == (0, b"trained\n")
-        assert "not observed" in ended.stderr
+        assert "measures nothing" in ended.stderr
         (shared / ".flatout").unlink() if (shared / ".flatout").is_symlink() else (shared / ".flatout").rmdir()
     assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == [".gitignore", "runs"]
 
@@ -268,7 +268,9 @@ def test_a_profile_that_does_not_say_what_it_was_made_for_must_be_named(tmp_path
     found, path = profile_file.parse("[knobs]\nworkers = 4\n", "p"), Path("p")
     left = decide(Asked(), path, found, [])
     assert (left.values, left.applied) == ({}, False)
-    assert sentences(left, Words("en"))[0].startswith("profile p is not put on, because it does not say what it was made for")
+    assert sentences(left, Words("en"))[0].startswith(
+        "profile p is not applied, because it does not say for which script and machine it was made"
+    )
     assert decide(Asked(profile="p"), path, found, []).values == {"workers": "4"}
 
 
@@ -282,7 +284,7 @@ def test_a_profile_that_does_not_say_what_it_was_made_for_must_be_named(tmp_path
     ],
 )
 def test_only_the_batch_and_its_rate_come_from_a_profile(arguments):
-    with pytest.raises(UsageError, match="only the batch size and its learning rate"):
+    with pytest.raises(UsageError, match="only two arguments of the script: the batch size and its learning rate"):
         profile_file.parse(f"[knobs]\nbatch_size = 64\n[arguments]\n{arguments}\n", "p")
     fine = profile_file.parse('[knobs]\nbatch_size = 64\n[arguments]\n"--bs" = "64"\n"--lr" = "1e-3"\n', "p")
     assert fine.arguments == {"--bs": "64", "--lr": "1e-3"}

@@ -84,7 +84,8 @@ def test_unknown_knob_suggests_the_nearest(flatout):
         (["tune", "--skip", "precison", "x.py"], "--skip: there is no knob precison; did you mean precision?"),
         (
             ["run", "--zzz", "x.py"],
-            "There is no option --zzz; flatout's options come before the script, the script's own after it.",
+            "There is no option --zzz in flatout. Put flatout's options before the script and the script's own options "
+            "after it.",
         ),
     ],
 )
@@ -95,10 +96,10 @@ def test_a_slip_is_answered_with_what_was_meant(typed, said, flatout):
 
 
 WRONG = [
-    (["watch", "--bogus"], "There is no option --bogus; flatout watch --help lists those that there are."),
+    (["watch", "--bogus"], "There is no option --bogus; flatout watch --help lists the options."),
     (["doctor", "--jsn"], "There is no option --jsn; did you mean --json?"),
-    (["doctor", "a.py", "b.py"], "Got unexpected extra argument (b.py); flatout doctor --help says what it takes."),
-    (["watch", "--for"], "Option '--for' requires an argument; flatout watch --help says what it takes."),
+    (["doctor", "a.py", "b.py"], "Got unexpected extra argument (b.py); see flatout doctor --help."),
+    (["watch", "--for"], "Option '--for' requires an argument; see flatout watch --help."),
     (["tun", "train.py"], "There is no command tun; did you mean tune?"),
     (["xyzzy"], "There is no command xyzzy; flatout --help lists them."),
 ]

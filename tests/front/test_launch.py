@@ -99,7 +99,7 @@ def test_the_help_look_of_a_script_with_words_of_hydras(flatout, script):
     path = script("import argparse\nparser = argparse.ArgumentParser()\nprint(parser.parse_known_args())")
     ended = flatout("run", "--batch-size", "8", path.name, "~hydra/launcher", f"--prompt={LONG}/x")
     assert ended.returncode == 2
-    assert "no argument for the batch size was found" in ended.stderr
+    assert "has no argument for the batch size that flatout knows" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

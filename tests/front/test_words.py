@@ -82,7 +82,10 @@ def test_no_key_is_ever_shown(language):
 
 def test_no_key_follows_the_sentence_of_an_error(monkeypatch):
     monkeypatch.setenv("FLATOUT_LANG", "en")
-    assert str(FlatoutError("error.budget", value="x")) == "--budget x: a time such as 90s, 5m or 1h is wanted, a year at most."
+    assert (
+        str(FlatoutError("error.budget", value="x"))
+        == "--budget x is not valid: give a time such as 90s, 5m or 1h, at most one year."
+    )
 
 
 def keys_asked_for():
@@ -122,3 +125,12 @@ def test_what_comes_from_outside_is_shown_without_control_characters():
     stream = io.StringIO()
     show(stream, Text(f"{evil} and more"))
     assert stream.getvalue() == "ared0;title2Jbc\\xe9 and more\n"  # rich takes the bell that ends a title by itself
+
+
+@pytest.mark.parametrize("file", ["measure/time_to_loss.py", "tune/batch/learning_race.py"])
+def test_a_batch_that_was_not_shown_to_learn_faster_has_its_reason_in_words(file):
+    """A code without a sentence would be shown as it is: "not shown to reach the same loss sooner, because too-little"."""
+    text = (SOURCE / file).read_text(encoding="utf-8")
+    codes = set(re.findall(r'code="([a-z-]+)"', text)) | set(re.findall(r'Learned\.(?:SLOWER|UNKNOWN), "([a-z-]+)"', text))
+    assert codes
+    assert not [code for code in codes if f"outcome.{code}" not in catalogue("en")]

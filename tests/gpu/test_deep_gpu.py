@@ -99,7 +99,7 @@ def test_a_compute_bound_script(flatout, script):
     assert isinstance(mfu, dict) or 0.2 < mfu < 1.1, deep["ceilings"]
     assert ended.summary["device"]["kernels_per_step"] == deep["kernels_per_step"]
     assert ended.summary["bound_by"] in ("compute", "unknown")
-    assert "Deep look (cost: 6 steps," in ended.stderr
+    assert "Deep profile (it took 6 steps," in ended.stderr
 
 
 def test_tiny_kernels(flatout, script):
@@ -124,7 +124,7 @@ def test_hidden_synchronisations_are_found_with_their_lines(flatout, plain, scri
     assert ended.stderr.count("UserWarning: mine") == alone.stderr.decode().count("UserWarning: mine") == 1
     assert "synchronizing" not in ended.stderr
     assert "prototype" not in ended.stderr
-    assert f"train.py:{line_of(SYNCS, 'y = y[y > 0]')} makes the host wait" in " ".join(ended.stderr.split())
+    assert f"train.py:{line_of(SYNCS, 'y = y[y > 0]')} makes the CPU wait" in " ".join(ended.stderr.split())
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -139,8 +139,8 @@ def test_a_loader_and_autocast(workers, flatout, plain, script):
     found = deep["ceilings"]
     assert found["cpu_samples_per_s"] > 0
     assert found["gpu_samples_per_s"] >= 0.5 * ended.summary["samples_per_s"]
-    assert "cores supply at most" in " ".join(ended.stderr.split())
-    assert "the GPU could take" in " ".join(ended.stderr.split())
+    assert "cores can load at most" in " ".join(ended.stderr.split())
+    assert "the GPU could process" in " ".join(ended.stderr.split())
     item = line_of(LOADED, "print(loss.item())")
     assert any(sync["site"] == f"{path}:{item}" for sync in deep["syncs"]), deep["syncs"]
 

@@ -64,32 +64,32 @@ def test_compile_before_a_launcher_and_a_module(flatout, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--safe", "--compile"], "--safe and --compile default contradict each other: leave one of the two out."),
-        (["--safe", "--deep"], "--safe and --deep contradict each other: leave one of the two out."),
-        (["--safe", "--profile", "x.toml"], "--safe and --profile x.toml contradict each other: leave one of the two out."),
-        (["--no-profile", "--profile", "x"], "--profile x and --no-profile contradict each other: leave one of the two out."),
+        (["--safe", "--compile"], "--safe and --compile default contradict each other: remove one of the two."),
+        (["--safe", "--deep"], "--safe and --deep contradict each other: remove one of the two."),
+        (["--safe", "--profile", "x.toml"], "--safe and --profile x.toml contradict each other: remove one of the two."),
+        (["--no-profile", "--profile", "x"], "--profile x and --no-profile contradict each other: remove one of the two."),
         (
             ["--workers", "4", "--knob", "workers=8"],
-            "--workers 4 and --knob workers=8 contradict each other: leave one of the two out.",
+            "--workers 4 and --knob workers=8 contradict each other: remove one of the two.",
         ),
-        (["--workers", "many"], "--workers: workers cannot be many; it takes whole numbers from 0 to 64."),
-        (["--workers", "65"], "--workers: workers cannot be 65; it takes whole numbers from 0 to 64, and 64 is the nearest."),
+        (["--workers", "many"], "--workers: workers cannot be many. Allowed: whole numbers from 0 to 64."),
+        (["--workers", "65"], "--workers: workers cannot be 65. Allowed: whole numbers from 0 to 64; the nearest is 64."),
         (
             ["--mixed-precision", "bf61"],
-            "--mixed-precision: precision cannot be bf61; did you mean bf16? It takes no, bf16, fp16, auto.",
+            "--mixed-precision: precision cannot be bf61; did you mean bf16? Allowed values: no, bf16, fp16, auto.",
         ),
         (
             ["--compile", "max-autotun"],
-            "--compile: compile cannot be max-autotun; did you mean max-autotune? It takes no, default, reduce-overhead, "
-            "max-autotune, max-autotune-no-cudagraphs, graphs.",
+            "--compile: compile cannot be max-autotun; did you mean max-autotune? Allowed values: no, default, "
+            "reduce-overhead, max-autotune, max-autotune-no-cudagraphs, graphs.",
         ),
         (["--knob", "precison=bf16"], "--knob: there is no knob precison; did you mean precision?"),
-        (["--knob", "precision"], "--knob precision: NAME=VALUE is wanted, as in --knob workers=8."),
+        (["--knob", "precision"], "--knob precision is not valid: write NAME=VALUE, for example --knob workers=8."),
         (["--profile", "nope.toml"], "nope.toml cannot be read: No such file or directory."),
-        (["--bisect"], "--bisect wants knobs to search: a profile, or flags such as --compile."),
+        (["--bisect"], "--bisect needs settings to test: a profile, or options such as --compile."),
         (
             ["--workers", "0", "--knob", "persistent_workers=on"],
-            "--workers 0, --knob persistent_workers=on: persistent_workers=on and workers=0 contradict each other: change one "
+            "--workers 0, --knob persistent_workers=on: persistent_workers=on and workers=0 contradict each other. Change one "
             "of the two.",
         ),
     ],
@@ -104,7 +104,7 @@ def test_wrong_flags_are_one_sentence(options, sentence, flatout, script, tmp_pa
 def test_the_environment_may_forbid_a_knob(flatout, script):
     ended = flatout("run", "--compile", script("print('ran')"), env={"TORCHDYNAMO_DISABLE": "1"})
     assert (ended.returncode, ended.stdout) == (2, b"")
-    assert "compile=default is asked for, but TORCHDYNAMO_DISABLE=1 in the environment forbids it" in ended.stderr
+    assert "compile=default contradicts TORCHDYNAMO_DISABLE=1 in the environment" in ended.stderr
     recorded = flatout("run", "--compile", "graphs", script("print('ran')"), env={"TORCHDYNAMO_DISABLE": "1"})
     assert b"ran" in recorded.stdout  # nothing is compiled
 
@@ -114,7 +114,7 @@ def test_a_variable_for_the_allocator_is_the_users(flatout, script, variable):
     own = {variable: "max_split_size_mb:128"}
     ended = flatout("run", "--knob", "allocator=expandable", script("raise SystemExit(3)"), env=own)
     assert ended.returncode == 2
-    assert f"allocator=expandable is asked for, but {variable}=max_split_size_mb:128 in the environment" in ended.stderr
+    assert f"allocator=expandable contradicts {variable}=max_split_size_mb:128 in the environment" in ended.stderr
 
 
 def test_a_contradiction_in_chinese(flatout, script):
@@ -151,11 +151,11 @@ def test_a_profile_beside_the_script_is_put_on_and_said(job, tmp_path):
     )
     told, ended = job("--mixed-precision", "no", "--workers", "2")
     assert told[:2] == [{"workers": "2", "pin_memory": "on"}, True]
-    said = f"flatout: profile {tmp_path / 'flatout.toml'}:"
+    said = f"flatout: profile {tmp_path / 'flatout.toml'} is applied:"
     assert ended.stderr == f"{said} pin_memory=on.\n"  # with flags in the mixture nothing was measured
     told, ended = job_again(job, tmp_path)
     assert told[0] == {"workers": "4", "pin_memory": "on", "precision": "bf16"}
-    measured = "Measured 2026-05-01: 3.12 times the plain speed (3.00 to 3.30)."
+    measured = "Measured on 2026-05-01: 3.12 times as fast as the plain script (3.00 to 3.30)."
     assert ended.stderr == f"{said} workers=4, pin_memory=on, precision=bf16. {measured}\n"
     told, ended = job_again(job, tmp_path, "--no-profile")
     assert (told[0], ended.stderr) == ({}, "")
@@ -176,22 +176,22 @@ def test_a_profile_for_something_else_is_left_out_unless_asked_for(job, tmp_path
     own = hashlib.sha256(JOB.encode()).hexdigest()[:12]
     assert told[0] == {}
     assert ended.stderr.startswith(
-        f"flatout: profile {path} is not put on, because it was made for something else: script 0123456789ab, here {own}; "
-        "torch 1.9.0, here 2."
+        f"flatout: profile {path} is not applied, because it was made for something else: script 0123456789ab, but here {own}; "
+        "torch 1.9.0, but here 2."
     )
-    assert ended.stderr.endswith(f"; card NVIDIA X1, here CPU. --profile {path} puts it on all the same.\n")
+    assert ended.stderr.endswith(f"; GPU NVIDIA X1, but here CPU. Use --profile {path} to apply it anyway.\n")
     told, ended = job_again(job, tmp_path, "--profile", path)
     assert told[0] == {"workers": "4"}
     warning, announcement = ended.stderr.splitlines()
     assert warning.startswith(f"flatout: warning: profile {path} was made for something else")
-    assert announcement == f"flatout: profile {path}: workers=4."
+    assert announcement == f"flatout: profile {path} is applied: workers=4."
 
 
 def test_a_wrong_profile_stops_before_anything_runs(flatout, script, tmp_path):
     profile(tmp_path, "[knobs]\nworkers = 400\n")
     ended = flatout("run", script("print('ran')"))
     assert (ended.returncode, ended.stdout) == (2, b"")
-    assert ended.stderr.endswith("and 64 is the nearest.\n")
+    assert ended.stderr.endswith("the nearest is 64.\n")
     assert ended.stderr.count("\n") == 1
 
 

@@ -30,7 +30,7 @@ def test_flags_are_put_on_and_proved(flatout, script):
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == b"threads 1\n"
     said = " ".join(ended.stderr.split())
-    assert "cpu_threads=1 applied (1 threads; rounding differs" in said
+    assert "cpu_threads=1 applied (1 threads; results differ by rounding" in said
     assert "gc_policy=on applied (" in said
     assert "pin_memory=on not applied: the model is not on a CUDA device" in said
     assert [use["came"] for use in ended.summary["knobs"]] == ["refused", "applied", "applied"]
@@ -60,7 +60,7 @@ def test_a_profile_for_batches_of_another_shape(flatout, script, tmp_path):
         ("refused", "other-shapes"),
     ]
     assert uses["gc_policy"]["came"] in ("applied", "taken-back")
-    assert "measured with batches of 64x16, 64x1, these are 16x16, 16x1" in " ".join(ended.stderr.split())
+    assert "measured with batches of shape 64x16, 64x1, but here they are 16x16, 16x1" in " ".join(ended.stderr.split())
 
 
 @pytest.mark.thorough  # eight runs; tests/knobs/test_bisect.py has the halving
@@ -68,4 +68,4 @@ def test_the_guilty_knob_of_a_real_crash(flatout, script):
     flags = ["--knob", "cpu_threads=1", "--knob", "gc_policy=on", "--knob", "workers=1", "--pin-memory"]
     ended = flatout("run", "-q", "--bisect", *flags, script(TRAIN), env={"FRAGILE": "1"})
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith("flatout: the script fails under cpu_threads=1, and works without (")
+    assert ended.stderr.splitlines()[-1].startswith("flatout: the script fails with cpu_threads=1 and works without (")

@@ -19,20 +19,28 @@ def use(**details):
 def test_the_line_of_the_knob():
     seen = use(turns_kept=9, turns_fresh=1, fresh_because="script-changed-it", evaluation_loaders=1, evaluation_workers=1)
     assert run_knobs.sentence(seen, Words("en")) == (
-        "applied (4 workers, 160 batches; they stayed alive over 9 of 10 epoch ends and were started anew once, because the "
-        "script had changed the dataset, or what it reads; 1 more for the validation DataLoader; the same bits)"
+        "applied (4 workers loaded 160 batches; the workers stayed alive over 9 of 10 epoch boundaries and were "
+        "restarted once, because the script changed the dataset, or something that it reads; 1 more worker(s) for the "
+        "validation DataLoader; bit-identical results)"
     )
-    assert "因为脚本改变了数据集或它所读的内容；验证用的 DataLoader 另有 1 个" in run_knobs.sentence(seen, Words("zh"))
+    assert "因为脚本改变了数据集，或改变了它所读的内容；验证用的 DataLoader 另有 1 个工作进程" in run_knobs.sentence(
+        seen, Words("zh")
+    )
 
 
 @pytest.mark.parametrize(
     ("kept", "fresh", "said"),
     [
-        (1, 0, "they stayed alive over the end of the epoch"),
-        (10, 0, "they stayed alive over all 10 epoch ends"),
-        (0, 1, "they were started anew at the end of the epoch, because one had ended"),
-        (0, 3, "they were started anew at all 3 epoch ends, the last time because one had ended"),
-        (2, 3, "they stayed alive over 2 of 5 epoch ends and were started anew 3 times, the last time because one had ended"),
+        (1, 0, "the workers stayed alive over the epoch boundary"),
+        (10, 0, "the workers stayed alive over all 10 epoch boundaries"),
+        (0, 1, "the workers were restarted at the epoch boundary, because a worker had ended"),
+        (0, 3, "the workers were restarted at all 3 epoch boundaries, the last time because a worker had ended"),
+        (
+            2,
+            3,
+            "the workers stayed alive over 2 of 5 epoch boundaries and were restarted 3 times, the last time because a worker "
+            "had ended",
+        ),
     ],
 )
 def test_how_often(kept, fresh, said):

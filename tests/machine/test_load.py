@@ -54,7 +54,7 @@ def test_the_example_watches_and_sums_up(example, monkeypatch, capsys):
     assert "flatout run SCRIPT" in out
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(start=12))
     assert example.monitor(0.0, Words("en")) == 1
-    assert "no card to watch" in capsys.readouterr().err
+    assert "no GPU to monitor" in capsys.readouterr().err
 
 
 def test_the_examples_flags(example, monkeypatch, capsys, tmp_path):

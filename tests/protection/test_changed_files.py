@@ -186,13 +186,13 @@ def test_tune_ends_with_the_name_of_what_was_changed(project):
     assert ended.returncode == 1
     said, _, _ = ended.stderr.partition(f"{project}/log.csv was changed while a trial ran")
     assert said != ended.stderr
-    assert f"are compared with how they were: {project}" in said
+    assert f"checks whether files changed in these folders, and where links in them point: {project}" in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mkdir")
 def test_tune_names_what_is_new(project):
     ended = dry_run(project, LINES, "mkdir -p by-shell/1")
-    assert f"{project}/by-shell. A program that the script started" in ended.stderr
+    assert f"{project}/by-shell. They were made by a program that the script started" in ended.stderr
 
 
 @pytest.mark.thorough

@@ -50,7 +50,7 @@ def test_windows_has_sentences_of_its_own(tmp_path, monkeypatch, language):
     said = sentences(held, Words(language), allow_network=False)
     assert "Windows" in said[0]
     assert "guard-new-files" in held.gaps
-    assert not any("led aside" in line for line in said)
+    assert not any("are redirected" in line for line in said)
 
 
 OPTIONS = "def add_to(parser): getattr(parser, 'add_' + 'argument')('--batch-size')"
@@ -106,7 +106,7 @@ def test_what_is_changed_past_landlock_by_the_help_ends_the_command(tmp_path):
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environ)
     if "Landlock" not in ended.stderr:
         pytest.skip("no Landlock here")
-    assert "rights, owner, times" in ended.stderr  # before it was started
+    assert "changes to permissions, owner, times" in ended.stderr  # before it was started
     assert f"{tmp_path / 'results.csv'} was changed while the script printed its --help" in ended.stderr
     assert ended.returncode == 1
     assert (tmp_path / "results.csv").read_text(encoding="ascii") == "mine"
@@ -173,5 +173,5 @@ def test_a_script_that_prints_its_help_changes_nothing(tmp_path, kind):
     told = kept.stat()
     assert (kept.read_text(encoding="ascii"), told.st_mode & 0o777, told.st_mtime, os.listxattr(kept)) == ("mine", 0o640, 2, [])
     first = ended.stderr.splitlines()
-    assert "started once with --help" in first[0]
-    assert ("Landlock does not hold" in ended.stderr) is (kind == "landlock")
+    assert "starts the script once with --help" in first[0]
+    assert ("Not blocked by Landlock" in ended.stderr) is (kind == "landlock")

@@ -50,7 +50,7 @@ def tune(folder, *words):
 def test_the_host_is_named_with_the_way_out(tmp_path):
     pytest.importorskip("torch")
     told = tune(tmp_path, "--dry-run", "train.py", "http://weights.example.org/resnet.pt")
-    assert re.search(r"wants to reach weights\.example\.org, and trials have no network.*--allow-network", told), told
+    assert re.search(r"connects to weights\.example\.org, but trials have no network.*--allow-network", told), told
 
 
 def test_addresses_are_listed_where_it_may(tmp_path, site):
@@ -59,4 +59,4 @@ def test_addresses_are_listed_where_it_may(tmp_path, site):
     told = tune(tmp_path, "--allow-network", "--dry-run", "train.py", f"http://127.0.0.1:{port}/resnet.pt")
     assert asked == ["/resnet.pt"]
     assert "Trials may use the network" in told
-    assert f"Addresses that trials opened from Python: 127.0.0.1:{port}" in told
+    assert f"Network addresses that trials connected to from Python: 127.0.0.1:{port}" in told

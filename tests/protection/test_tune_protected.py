@@ -54,7 +54,7 @@ def test_a_dry_run_changes_nothing(tmp_path, overlay_for):
         assert ended.returncode == 0, ended.stderr
         assert json.loads(ended.stdout)["would_try"]
         held, network = ended.stderr.splitlines()[:2]
-        assert held.startswith("Trials are held by an overlay of everything")
+        assert held.startswith("Your files are safe: trials see a copy-on-write view")
         assert "no network" in network
         homes.unchanged()
         assert (tmp_path / "outputs" / "best.pt").read_bytes() == b"mine"
@@ -85,7 +85,7 @@ def test_what_is_written_to_by_the_command_itself_no_trial_has_changed(kind, lin
     command = f"{sys.executable} -m flatout tune --no-parity --budget 4s train.py"
     environ = {**os.environ, **QUIET, "FLATOUT_TRIALS": kind}
     subprocess.run(line.format(command), shell=True, cwd=tmp_path, env=environ, check=True, start_new_session=True)
-    assert "past the watch" not in (tmp_path / "log.txt").read_text()
+    assert "the protection of your files did not prevent it" not in (tmp_path / "log.txt").read_text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a pipeline has open, Linux tells")

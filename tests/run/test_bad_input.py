@@ -50,11 +50,14 @@ def test_ends_as_under_plain_python(text, flatout, plain, script, tmp_path):
         (["nope.py"], "flatout: There is no script nope.py."),
         (["nope"], "flatout: There is no script nope."),
         (["folder/nope"], "flatout: There is no script folder/nope."),
-        (["-m"], "flatout: -m wants the name of a module."),
-        (["-u", "train.py"], "flatout: There is no option -u;"),
-        (["--python", "/no/python", "train.py"], "flatout: There is no Python at /no/python."),
-        (["--gpu-memory-fraction", "1.5", "train.py"], "flatout: --gpu-memory-fraction 1.5: a share above 0"),
-        (["--gpu-memory-fraction", "0", "train.py"], "flatout: --gpu-memory-fraction 0.0: a share above 0"),
+        (["-m"], "flatout: -m needs the name of a module."),
+        (["-u", "train.py"], "flatout: There is no option -u in flatout."),
+        (["--python", "/no/python", "train.py"], "flatout: There is no Python interpreter at /no/python."),
+        (
+            ["--gpu-memory-fraction", "1.5", "train.py"],
+            "flatout: --gpu-memory-fraction 1.5 is not valid: give a number above 0",
+        ),
+        (["--gpu-memory-fraction", "0", "train.py"], "flatout: --gpu-memory-fraction 0.0 is not valid: give a number above 0"),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments, sentence, flatout, tmp_path):
@@ -72,10 +75,10 @@ def test_gpu_id(flatout, script):
     """`cpu` hides every card; an id on a machine without one falls back to the CPU and says so."""
     path = script("import os; print(repr(os.environ.get('CUDA_VISIBLE_DEVICES')))")
     hidden = flatout("run", "-q", "--gpu-id", "cpu", path)
-    assert (hidden.stdout, hidden.stderr) == (b"''\n", "flatout: CPU: asked for.\n")
+    assert (hidden.stdout, hidden.stderr) == (b"''\n", "flatout: CPU: you asked for it.\n")
     ended = flatout("run", "-q", "--gpu-id", "0", path)
     if ended.stdout == b"None\n":
-        assert ended.stderr == "flatout: CPU: no GPU was found. flatout doctor says what is missing.\n"
+        assert ended.stderr == "flatout: CPU: no GPU was found. flatout doctor shows what is missing.\n"
 
 
 def test_chinese_sentence(flatout):

@@ -49,8 +49,8 @@ def test_a_launch_bound_run(planted):
     assert summary["tokens_per_s"] == pytest.approx(100_000)
     (finding,) = summary["findings"]
     assert (finding["code"], finding["knobs"]) == ("AP523", ["compile", "fused_optimizer", "batch_size"])
-    assert "Bound by kernel launches: the device had run dry at 98 % of the looks in mid-step." in ended.stderr
-    assert "GPU memory: 2.0 GiB at the peak, 3.0 GiB reserved of 24.0 GiB." in ended.stderr
+    assert "Bound by kernel launches: in 98 % of the checks during a step, the GPU had no kernel left to run" in ended.stderr
+    assert "GPU memory: 2.0 GiB allocated at the peak, 3.0 GiB of 24.0 GiB reserved by PyTorch." in ended.stderr
     assert "100,000 tokens/s" in ended.stderr
 
 
@@ -80,8 +80,8 @@ def test_out_of_memory_has_its_post_mortem(planted):
     assert (told["fits_batch_estimated"], told["batch"]) == (32, 64)
     assert [finding["name"] for finding in ended.summary["findings"]] == ["out-of-memory"]
     assert "Out of memory at step 12" in ended.stderr
-    assert "64 samples in the batch, held: activations 18.0 GiB, weights 1.0 GiB, of 24.0 GiB" in ended.stderr
-    assert "a batch of about 32 (estimated" in ended.stderr
+    assert "the batch has 64 samples, memory in use: activations 18.0 GiB, weights 1.0 GiB, of 24.0 GiB" in ended.stderr
+    assert "A batch of about 32 samples would fit (estimated" in ended.stderr
 
 
 def test_a_batch_that_the_error_does_not_tell_is_the_loaders(planted):

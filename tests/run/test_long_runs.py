@@ -51,7 +51,7 @@ def test_a_disk_that_was_full_before(script, tmp_path):
     )
     assert (ended.returncode, ended.stdout) == (3, b"ran\n")
     sentence = ended.stderr.decode()
-    assert sentence.startswith("flatout: the script runs, but is not observed")
+    assert sentence.startswith("flatout: the script runs, but flatout measures nothing")
     assert sentence.count("\n") == 1
 
 
@@ -70,7 +70,7 @@ def test_a_full_disk_at_the_end_costs_the_record_and_nothing_else(script, tmp_pa
     told = ended.stderr.decode()
     assert "Traceback" not in told
     assert "Where the time went" in told
-    assert "summary could not be made" in told
+    assert "could not make its summary" in told
 
 
 class SetClock(SystemClock):

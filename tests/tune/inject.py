@@ -72,7 +72,7 @@ class Case:
             (disk / BALLAST).unlink(missing_ok=True)
         if injection.resumed:
             (folder,) = self.record.glob("runs/*")
-            way_on = f"go on with: flatout tune --resume .flatout/runs/{folder.name} --budget"
+            way_on = f"continue with: flatout tune --resume .flatout/runs/{folder.name} --budget"
             if injection.code > 0 and way_on not in self.told[0]:
                 wrong.append("the way on is not named")
             code = self.tune("--resume", str(folder))

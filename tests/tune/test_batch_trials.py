@@ -284,7 +284,7 @@ def test_whose_batch_counts(script):
 def test_a_script_that_is_too_large_for_the_card_says_what_helps(flatout, script):
     ended = flatout("tune", "--budget", "20s", script(TRAIN.replace("default=16", "default=128")), timeout=100)
     assert ended.returncode == 1
-    assert "runs out of memory at its own batch size" in ended.stderr
+    assert "runs out of memory with its own batch size" in ended.stderr
     assert "--batch fit" in ended.stderr
 
 
@@ -298,7 +298,7 @@ def test_a_batch_too_large_for_the_card_begins_at_a_smaller_one(validation, smal
     ended = flatout("tune", "--batch", "fit", "--lr-rule", "sqrt", "--only", "batch_size", "--budget", f"{patient(45)}s",
                     "--json", path, timeout=patient(280))  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    assert "At 64 it does not" in ended.stderr
+    assert "with batch size 64 it runs" in ended.stderr
     end = json.loads(ended.stdout)
     story = end["batch"]
     assert (story["own"], story["begun"]) == (128, 64)
@@ -317,11 +317,11 @@ def test_nothing_fits_and_what_is_not_known_is_said(flatout, script):
     """Down to one sample; and a learning rate that is to follow a batch that nobody knows."""
     ended = flatout("tune", "--batch", "fit", "--budget", "20s", script(TRAIN.replace("CARD = 100", "CARD = 0")), timeout=200)
     assert ended.returncode == 1
-    assert "Not even a batch of 1 fits" in ended.stderr
+    assert "runs out of memory even with batch size 1" in ended.stderr
     unknown = script(TRAIN.replace("default=16", "").replace("args.batch_size,", "args.batch_size or 128,"), "unknown.py")
     ended = flatout("tune", "--batch", "fit", "--lr-rule", "linear", "--budget", "20s", unknown, timeout=100)
     assert ended.returncode == 2
-    assert "--batch-size was found, but not the batch size" in ended.stderr
+    assert "The script has --batch-size, but its current batch size is unknown" in ended.stderr
 
 
 @pytest.mark.thorough

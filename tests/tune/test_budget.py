@@ -59,8 +59,10 @@ def test_confirming_comes_on_top_and_both_are_said(start_s, confirm_s):
     assert (found.search_s, found.confirm_s) == (USUAL_S, confirm_s)
     assert found.total_s <= MOST_S
     both = budget(None, costs(10.0), None, {})
-    assert sentence(both, Words("en"), "").startswith("90 s to search, about 96 s to confirm by whole runs.")
-    assert sentence(both, Words("zh"), "").startswith("搜索 90 s，用完整运行确认约 96 s。")
+    assert sentence(both, Words("en"), "").startswith(
+        "Time limit: 90 s for the search and about 96 s for whole runs that confirm the result."
+    )
+    assert sentence(both, Words("zh"), "").startswith("时间上限：搜索 90 s，另用约 96 s 做完整运行来确认结果。")
 
 
 @pytest.mark.parametrize("start_s", [0.5, 5.0, 30.0, 100.0, 200.0, 400.0])
@@ -140,10 +142,14 @@ def plan_of(step_s):
 @pytest.mark.parametrize(
     ("asked", "start_s", "said"),
     [
-        (5.0, 4.0, "Starting the script took 4 s, and the budget is 5 s: too little is left to compare anything. --budget"),
-        (30.0, 29.0, "Starting the script took 29 s, and the budget is 30 s"),
+        (
+            5.0,
+            4.0,
+            "Starting the script took 4 s of the budget of 5 s, so there is not enough time to compare anything. Use --budget",
+        ),
+        (30.0, 29.0, "Starting the script took 29 s of the budget of 30 s"),
         (40.0, 8.0, ""),
-        (90.0, 3.0, "50 s to search, about 33 s to confirm by whole runs."),
+        (90.0, 3.0, "Time limit: 50 s for the search and about 33 s for whole runs that confirm the result."),
     ],
 )
 def test_a_budget_that_the_start_uses_up_is_said_with_one_that_does(asked, start_s, said):
@@ -182,7 +188,7 @@ def test_a_machine_that_others_keep_busy_is_said_at_the_start(busy, said, monkey
     monkeypatch.setattr(tune, "_cores", lambda: 2.0)
     stream = io.StringIO()
     tune._say_load(Screen(stream, Words("en")))
-    assert ("1.9 of 2 cores" in stream.getvalue()) == said
+    assert ("1.9 of 2 CPU cores" in stream.getvalue()) == said
 
 
 def test_how_many_cores_are_at_work_is_measured():

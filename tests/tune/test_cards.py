@@ -57,8 +57,8 @@ def test_both_arms_of_the_last_comparison_and_what_a_sample_costs():
     machine.runner = lambda: Drawing(Machine.runner(machine))
     end, _, _ = search(machine, plan(only=["precision"]))
     assert (end.power_before, end.power_after) == (200.0, 400.0)
-    assert f"200 → 400 W; {200 / end.baseline:.3g} → {400 / end.final:.3g} joules" in plain(end)
-    assert "A kernel was running 12% → 97% of the time" in plain(end)
+    assert f"200 → 400 W; energy per sample: {200 / end.baseline:.3g} → {400 / end.final:.3g} J" in plain(end)
+    assert "GPU utilisation, as reported by the driver: 12% → 97%" in plain(end)
 
 
 def plain(end):

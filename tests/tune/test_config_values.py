@@ -238,8 +238,8 @@ def tune(capsys, *arguments):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("\tnum_workers: 0\n", "neither valid YAML nor JSON"),
-        ("a: [1\n", "neither valid YAML nor JSON"),
+        ("\tnum_workers: 0\n", "is not valid YAML or JSON"),
+        ("a: [1\n", "is not valid YAML or JSON"),
         ("num_workers: 0\nnum_workers: 1\n", "same key twice"),
         ("a: !!python/object/apply:os.system ['true']\nnum_workers: 0\n", "tag"),
         ("- num_workers: 0\n- num_workers: 1\n", "not a list"),
@@ -249,8 +249,8 @@ def tune(capsys, *arguments):
         (b"\xff\xfea\x00:\x00", "not UTF-8"),
         ("a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\n"
          "c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b]\n"
-         "d: &d [*c, *c, *c, *c, *c, *c, *c, *c]\ne: [*d, *d, *d, *d, *d, *d, *d]\n", "repeats itself"),
-        ("a: &a {b: *a}\n", "repeats itself"),
+         "d: &d [*c, *c, *c, *c, *c, *c, *c, *c]\ne: [*d, *d, *d, *d, *d, *d, *d]\n", "repeat its contents"),
+        ("a: &a {b: *a}\n", "repeat its contents"),
         ("x" * 300_000, "larger than"),
     ],
 )  # fmt: skip
@@ -268,19 +268,19 @@ def test_files_that_are_refused(content, said, capsys, tmp_path):
     ("arguments", "said"),
     [
         (["--config", "nowhere.yaml"], "no configuration"),
-        (["--force", "train.py"], "--force wants a configuration"),
+        (["--force", "train.py"], "--force needs a configuration"),
         ([], "Nothing to tune"),
         (["--config", "CONFIG", "--preset", "fast"], "high_performance"),
         (["--config", "CONFIG", "--card", "RTX 4091"], "RTX 4090"),
         (["--config", "CONFIG", "--key", "batch_size=train.bs"], "no key train.bs"),
         (["--config", "CONFIG", "--key", "speed=train.bs"], "NAME=PATH"),
-        (["--config", "CONFIG", "-o", "CONFIG"], "original itself"),
+        (["--config", "CONFIG", "-o", "CONFIG"], "is the original configuration"),
         (["--config", "CONFIG", "-o", "x.json"], "another format"),
-        (["--config", "CONFIG", "-o", "no/such/x.yaml"], "its folder is not there"),
+        (["--config", "CONFIG", "-o", "no/such/x.yaml"], "its folder does not exist"),
         (["--config", "CONFIG", "-o", "link.yaml"], "is a link"),
-        (["--config", "CONFIG", "--explore", "num_workers=1,2"], "wants the command"),
+        (["--config", "CONFIG", "--explore", "num_workers=1,2"], "needs the training command"),
         (["--config", "CONFIG", "--explore", "num_workers", "--", "python", "x.py", "{config}"], "KEY=VALUE"),
-        (["--config", "CONFIG", "--", "python", "x.py"], "where the configuration goes"),
+        (["--config", "CONFIG", "--", "python", "x.py"], "where its path belongs"),
         (["--config", "CONFIG", "--", "python", "x.py", "{config}", "{config}"], "2 times"),
     ],
 )
@@ -315,7 +315,7 @@ def test_the_command_without_a_command(capsys, tmp_path, monkeypatch):
     assert "--force" in err
     code, _, err = tune(capsys, "--config", "lightweight_config.yaml", "--force")
     assert code == 0
-    assert "The driver told of no card" in err
+    assert "No GPU is known" in err
     assert Path("lightweight_config.yaml").read_bytes() == before
 
 
@@ -332,7 +332,7 @@ def test_a_linked_configuration_is_read_through_and_its_name_kept(tmp_path):
     assert written.startswith("\ufeff".encode())
     assert b"use_amp: on\r\n" in written
     assert b"\n" not in written.replace(b"\r\n", b"")
-    with pytest.raises(ValueError, match=r"already there|已经存在"):
+    with pytest.raises(ValueError, match=r"already exists|已经存在"):
         flatout.auto_optimize_config(link, card="RTX 4090")
     with pytest.raises(ValueError, match="exit 2"):  # the command has no place for the configuration
         flatout.auto_optimize_config(link, tmp_path / "c.yaml", command=[sys.executable, "main.py"])

@@ -25,7 +25,7 @@ ARGUMENT = "import argparse; p = argparse.ArgumentParser(); p.add_argument('--da
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        (TRAINED_BY_HAND, "by-hand", "without an optimizer"),
+        (TRAINED_BY_HAND, "by-hand", "without a torch optimizer"),
         ("print('hello')", "no-torch", "without importing torch"),
         ("name = input('which data? ')", "stdin", "EOFError"),
         (ARGUMENT, "failed", "train.py: error: the following arguments are required: --data"),

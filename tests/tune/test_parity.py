@@ -112,4 +112,4 @@ def test_that_parity_says_nothing_of_the_batch_is_said(profile, tmp_path):
     heard, trials = Heard(), SimpleNamespace(ready={}, curve=None)
     found = parity_gate.passed(replace(end, profile=profile), trials, tmp_path, heard)
     assert found.profile == profile
-    assert any("the batch of 64" in one for one in heard.said) == ("batch_size" in profile)
+    assert any("used batch size 64" in one for one in heard.said) == ("batch_size" in profile)

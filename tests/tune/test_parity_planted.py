@@ -130,8 +130,8 @@ def test_what_learns_something_else_is_refused(loss, optimizer, code, gate):
     drawn = ElementTree.fromstring(report.picture(found.pairs, found.failed, Words("zh")))
     assert len([one for one in drawn.iter() if one.tag.endswith("polyline")]) == 8
     said = report.sentences(parity, found.failed, taken, [], Words("en"))
-    assert said[0].startswith("Taken out of the profile: precision. With it the training does not learn the same: on one batch")
-    assert report.sentences(found.failed, found.failed, [], [], Words("en"))[0].startswith("Parity: failed")
+    assert said[0].startswith("Removed from the profile: precision. With this the script does not learn as well: on one batch")
+    assert report.sentences(found.failed, found.failed, [], [], Words("en"))[0].startswith("Parity check: failed")
 
 
 @pytest.mark.thorough

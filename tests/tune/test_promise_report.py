@@ -43,15 +43,15 @@ def promised(plain=PLAIN, tuned=TUNED, length=TEN, runs=2, whole=True, left_out=
 def test_the_headline_names_the_run_and_what_is_left():
     (said, repaid) = report.sentences(promised(), Words("en"))
     assert said.startswith("Your 10 epochs: 3 min 28 s → 33.0 s, 6.3 times as fast (")
-    assert "; the loop alone 10.0 times; " in said
+    assert " The training loop alone: 10.0 times as fast. " in said
     assert "validation 8.00 s" in said
     assert "start-up 4.00 s" in said
-    assert repaid == "It pays from 0.10 epochs on."
+    assert repaid == "The tuned run is faster if it has at least 0.10 epochs."
 
 
 def test_a_loader_without_an_end_has_no_epochs():
     endless = RunLength(steps=1500, epochs=1500 / 1e10, source="own-argument")
-    assert tune_report.run_length(endless, Words("en")).startswith("Your run: 1,500 steps (by the script's own argument)")
+    assert tune_report.run_length(endless, Words("en")).startswith("Your run: 1,500 steps (from the script's own argument)")
     (said, *_) = report.sentences(promised(length=replace(endless, source="asked")), Words("en"))
     assert said.startswith("Your 1,500 steps: ")
     half = RunLength(steps=50, epochs=0.5, source="own-argument")
@@ -87,8 +87,8 @@ def test_what_became_of_the_workers_is_said():
     seen = {"turns_kept": 4, "turns_fresh": 0, "evaluation_loaders": 2, "evaluation_workers": 1}
     (_, _, said) = report.sentences(promised(workers=seen), Words("en"))
     assert said == (
-        "Workers in the last tuned run: they stayed alive over all 4 epoch ends; up to 1 more for each of 2 validation "
-        "DataLoaders."
+        "Workers in the last tuned run: the workers stayed alive over all 4 epoch boundaries; up to 1 more worker(s) "
+        "for each of 2 validation DataLoaders."
     )
 
 
@@ -121,16 +121,22 @@ def test_what_could_not_be_confirmed_is_said(code, words):
     assert ("--budget 3m" in sentence) is (code == "no-time")
 
 
+COUNTED_WARM = (
+    "take 3.00 s in these figures, because these runs have already filled the compiler's cache. "
+    "The first run after that cache is cleared needs"
+)
+
+
 @pytest.mark.parametrize(
     ("building", "said"),
     [
-        (Building(seconds=3.0, warm=True, cold_s=20.0), "3.00 s. The first run after that cache is cleared builds for 20.0 s."),
+        (Building(seconds=3.0, warm=True, cold_s=20.0), COUNTED_WARM + " 20.0 s for this."),
         (
             Building(seconds=3.0, warm=False, cold_s=20.0),
-            "3.00 s. The first run after that cache is cleared builds for 20.0 s.",
+            COUNTED_WARM + " 20.0 s for this.",
         ),
-        (Building(seconds=3.0, warm=True), "3.00 s. The first run after that cache is cleared takes longer."),
-        (Building(seconds=3.0, warm=False), "Building was seen in one run only: 3.00 s."),
+        (Building(seconds=3.0, warm=True), COUNTED_WARM + " longer for this."),
+        (Building(seconds=3.0, warm=False), "Compiling was measured in one run only: 3.00 s."),
     ],
 )
 def test_which_price_of_building_is_counted_is_said(building, said, words):
@@ -172,10 +178,10 @@ def said_of(parts, words, code=0, knobs=()):
 def test_a_run_says_what_it_delivered_and_which_part_fell_short():
     words = Words("en")
     kept, parts = said_of(TUNED, words)
-    assert kept.startswith("Promised 33.0 s, took 33.0 s: 6.3 times as fast as the plain script")
+    assert kept.startswith("This run took 33.0 s (the profile promised 33.0 s). It was 6.3 times as fast as the plain script")
     assert "steps 18.0 s → 18.0 s" in parts
     short, _ = said_of({**TUNED, "turns": 40.0}, words)
-    assert short.endswith("What fell short: epoch turns, 39.5 s more than promised.")
+    assert short.endswith("Main reason: epoch boundaries took 39.5 s longer than promised.")
 
 
 def test_a_run_that_is_not_judged_says_why(words):

@@ -52,7 +52,7 @@ def decisions():
 def test_what_was_left_out_as_asked_is_not_said(decisions):
     stream = io.StringIO()
     Screen(stream, Words("en")).watch(NOW, decisions)
-    assert stream.getvalue().strip() == "workers 4: +71 % ± 3, kept"
+    assert stream.getvalue().strip() == "workers 4: speed +71 % (± 3), kept"
 
 
 def test_the_line_of_progress_is_wiped_before_the_next_is_written(decisions):
@@ -80,7 +80,7 @@ def test_what_was_put_off_is_said_at_the_end_and_not_before():
     assert stream.getvalue() == ""
     more = decision("tf32", "on", Verdict.SKIPPED, "no-time", needs_s=8.0, left_s=0.0)
     screen.had_no_turn([decision("precision", "bf16", Verdict.KEPT, "faster", gain=71.0, margin=3.0), later, more], "3m")
-    assert stream.getvalue() == "Not tried for lack of time: workers 4, tf32; --budget 3m has time for them.\n"
+    assert stream.getvalue() == "Not tried for lack of time: workers 4, tf32. Use --budget 3m to try them.\n"
 
 
 def test_where_everything_had_its_turn_nothing_is_said_of_it(decisions):

@@ -66,7 +66,7 @@ def test_stopped_before_the_first_measurement(number, times, code, tmp_path):
         time.sleep(0.01)
     told = front.communicate(timeout=30)[1]
     assert front.returncode == code, told
-    assert told.splitlines()[-1] == "Interrupted before anything was measured; nothing was changed."
+    assert told.splitlines()[-1] == "Interrupted before anything was measured. Nothing was changed."
     assert "Traceback" not in told
     # By the time that it has ended, all is gone.
     assert list(temporary.iterdir()) == []

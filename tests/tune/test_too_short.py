@@ -58,6 +58,6 @@ def test_a_real_one_ends_after_the_first_look(flatout, script, tmp_path):
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
     assert (told["ending"], told["profile"], told["segments"]) == ("too-short-to-repay", {}, 0)
-    assert "too short to repay" in ended.stderr
+    assert "too short for tuning" in ended.stderr
     assert "--budget" in ended.stderr
     assert not (tmp_path / "flatout.toml").exists()

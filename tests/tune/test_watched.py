@@ -159,6 +159,6 @@ def test_the_script_that_would_overwrite_is_named_and_stopped(tmp_path):
         env=environ,
     )
     assert ended.returncode == 1, ended.stderr
-    assert "guarded by their own Python alone" in ended.stderr
-    assert f"The script wants to change {home / 'log.txt'}" in ended.stderr.splitlines()[-1]
+    assert "protected by a guard inside the trials' Python" in ended.stderr
+    assert f"it changes {home / 'log.txt'}" in ended.stderr.splitlines()[-1]
     assert (home / "log.txt").read_text(encoding="ascii") == "the whole story"

@@ -1,4 +1,4 @@
-"""`TrainingAccelerator`: set-up, preparing, saving and the one call that trains; what a loop calls is in `loop.py`."""
+"""`TrainingAccelerator`: set-up, prepare, save, load and `fit`; the methods that a loop calls in each step are in `loop.py`."""
 
 from __future__ import annotations
 

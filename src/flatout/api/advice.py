@@ -1,4 +1,4 @@
-"""What a monitor's figures suggest: the same rules as after `flatout run`, over what was measured so far. Pure."""
+"""Advice from a monitor's figures, by the same rules as after `flatout run`. Pure."""
 
 from __future__ import annotations
 

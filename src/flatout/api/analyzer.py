@@ -1,4 +1,4 @@
-"""`GPUPerformanceAnalyzer`: the card watched for a moment, its memory, and how fast a training is on it and on the CPU."""
+"""`GPUPerformanceAnalyzer`: samples the GPU, its memory, and compares the speed of a training on GPU and CPU."""
 
 from __future__ import annotations
 

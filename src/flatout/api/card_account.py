@@ -1,4 +1,4 @@
-"""What many looks at the cards come to, and which card a torch device is. Counted, not kept."""
+"""Averages and extremes of GPU samples (no samples are kept), and which GPU a torch device is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole state of a training, taken and put back: everything is checked before anything is changed."""
+"""Saves and restores the whole state of a training; everything is checked before anything is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint on the disk: whole or not at all, read without ever unpickling an object."""
+"""The checkpoint file: written atomically, read without unpickling any object."""
 
 from __future__ import annotations
 

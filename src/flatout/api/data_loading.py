@@ -1,4 +1,4 @@
-"""`OptimizedDataLoader`: the user's loader, fetching better, in the same order, able to begin again in mid-epoch.
+"""`OptimizedDataLoader`: the user's DataLoader with faster loading, the same order, and resume in the middle of an epoch.
 
 On a card the batches come to the device on a stream of their own. With workers the next batch is copied while this one is
 trained on; without them a look ahead would draw the next batch's random numbers before this step's, so it is copied when

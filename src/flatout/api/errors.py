@@ -1,4 +1,4 @@
-"""What a training's set-up and loop raise: one type for each kind of mistake, each a sentence that names the argument.
+"""Exceptions of set-up and training loop: one type for each kind of mistake; the message names the argument.
 
 Arguments, unknown names, models without parameters and losses that are not finite are in `refusals.py`, for all of the library.
 `except flatout.base.errors.FlatoutError` catches those and these.

@@ -1,4 +1,4 @@
-"""`fit`: the loop that the guide shows, as one call."""
+"""`fit`: the training loop of the guide as one call."""
 
 from __future__ import annotations
 

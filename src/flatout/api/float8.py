@@ -1,4 +1,4 @@
-"""fp8: the products of linear layers in float8, everything else as in bf16.
+"""fp8: linear layers multiply in float8, everything else runs in bf16.
 
 Forward in e4m3, gradients in e5m2, one scale for each tensor, found anew each time it is used. Weights stay what they are:
 optimizer, checkpoints and the parameters' identities know nothing of it. While it is on, a layer is of another class, and

@@ -1,4 +1,4 @@
-"""A functional test of the GPU: does what a training needs give the right results here? Without a GPU: what still works.
+"""Functional test of the GPU: do the operations of a training give right results here? On the CPU: which of them work.
 
 Results are compared with the same computation in float64 on the processor. Tolerances are relative to the largest value, wide
 enough for TF32, which torch uses in convolutions by itself.

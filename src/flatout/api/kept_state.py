@@ -1,4 +1,4 @@
-"""A model is tried out and given back as it was, bit for bit: weights, buffers, gradients, modes, generators."""
+"""Saves a model before measurements and restores it bit for bit: weights, buffers, gradients, modes, generators."""
 
 from __future__ import annotations
 

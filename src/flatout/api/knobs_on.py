@@ -1,4 +1,4 @@
-"""The agent's knobs on a model and its optimizer: the same code that `flatout run` puts on an unmodified script."""
+"""Applies the agent's knobs to a model and its optimizer, with the same code as `flatout run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm-up, and the rule by which a learning rate follows the batch. Nothing here is done unasked."""
+"""Learning-rate warm-up, and the rules that change the learning rate with the batch size; only used when asked for."""
 
 from __future__ import annotations
 

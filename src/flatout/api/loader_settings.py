@@ -1,4 +1,4 @@
-"""How a loader should fetch on this machine: what the user said, else what is known not to change a number."""
+"""Number of workers and other settings for a DataLoader: the user's own, else only those that change no number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hot path: what a loop calls for every batch.
+"""The hot path: the methods that a training loop calls in each step.
 
 In float32 on one device `backward` and `step` are the plain calls and one look at a flag: no synchronisation, no allocation.
 """

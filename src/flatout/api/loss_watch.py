@@ -1,4 +1,4 @@
-"""Whether the loss still goes where it should, seen without ever waiting for the device.
+"""Detects a loss that is not finite or diverges, without waiting for the device.
 
 Every 16th loss is copied to the host behind the training's back and looked at when it has arrived, some steps later.
 """

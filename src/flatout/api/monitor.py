@@ -1,4 +1,4 @@
-"""`PerformanceMonitor`: what a training loop does, told by the loop itself, and what its card does meanwhile.
+"""`PerformanceMonitor`: steps and samples as the loop reports them, and samples of the GPU meanwhile.
 
     with PerformanceMonitor() as monitor:
         for batch in loader:

@@ -1,4 +1,4 @@
-"""What the library says while it works: through logging (`flatout`), and kept for those who ask later."""
+"""The library's notes and warnings: sent to logging (`flatout`) and kept in a list."""
 
 from __future__ import annotations
 

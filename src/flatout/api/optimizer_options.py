@@ -1,4 +1,4 @@
-"""The configuration's lr, betas, eps and weight_decay: an optimizer made with them, and a word where another one has others."""
+"""lr, betas, eps and weight_decay of the configuration: creates optimizers with them, warns where an optimizer differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training was measured to do: the nouns that the monitor and the analyzer hand out.
+"""Data classes of a measured training, returned by the monitor and the analyzer.
 
 Bytes, seconds, percent, watts and degrees Celsius. What could not be measured is `Missing` with its reason, never 0.
 """

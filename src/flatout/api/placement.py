@@ -1,4 +1,4 @@
-"""Is everything on one device (properties 2 and 3)? What is not is named, module and tensor."""
+"""Checks that all tensors are on one device (properties 2 and 3), and names those that are not."""
 
 from __future__ import annotations
 

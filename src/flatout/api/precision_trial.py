@@ -1,4 +1,4 @@
-"""Is a lower precision faster on this training's own steps? Tried in the first of them, both ways interleaved, then decided."""
+"""Measures in the first training steps whether a lower precision is faster: both precisions in alternation."""
 
 from __future__ import annotations
 

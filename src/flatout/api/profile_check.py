@@ -1,4 +1,4 @@
-"""Whether a profile was measured on what is here: values found on another torch, driver or card promise nothing on this one.
+"""Checks whether a profile was measured on this torch, driver and GPU.
 
 The script is not compared, as `flatout run` does: here the profile is named in the training's own code.
 """

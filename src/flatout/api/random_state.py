@@ -1,4 +1,4 @@
-"""The state of every generator that a training draws from, as tensors: a checkpoint holds nothing that must be unpickled."""
+"""The state of all random generators of a training, as tensors, so that a checkpoint needs no pickle."""
 
 from __future__ import annotations
 

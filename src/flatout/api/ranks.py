@@ -1,4 +1,4 @@
-"""Several ranks under torchrun, on PyTorch's own engine: who we are, and the model wrapped as the configuration says."""
+"""Several ranks under torchrun, with PyTorch's own means: rank and world size, and the model wrapped as configured."""
 
 from __future__ import annotations
 

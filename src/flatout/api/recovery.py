@@ -1,4 +1,4 @@
-"""A step whose gradients are not finite: left out where that makes nobody wait, and what can be done where it was taken.
+"""A step whose gradients are not finite: skipped where that needs no wait, and the way back where it was taken.
 
 A fused optimizer asks a flag on the device whether to step, as it does for a GradScaler: there such a step is left out in every
 mixed precision. Other optimizers step before the host can know; there the weights are looked at once the loss tells.

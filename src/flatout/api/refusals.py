@@ -1,4 +1,4 @@
-"""What the library refuses, one exception type per kind. Each is also Python's own kind, so that `except TypeError` works.
+"""Exceptions of the library, one type per kind; each also derives from Python's own kind, such as TypeError.
 
 UsageError
 ├── ArgumentTypeError   TypeError    an argument of the wrong type

@@ -1,4 +1,4 @@
-"""From what is wanted to what is in effect on this machine, every choice with its reason."""
+"""From the wanted configuration to the one in effect on this machine, with the reason of each choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of the samples: kept as it is, begun again at a position, divided among ranks."""
+"""The order of the samples: preserved, resumed at a position, split over ranks."""
 
 from __future__ import annotations
 

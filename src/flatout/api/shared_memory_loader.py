@@ -1,4 +1,4 @@
-"""A DataLoader of torch's own kind whose forked workers send through shared memory instead of a file for each tensor."""
+"""A DataLoader whose forked workers send batches through shared memory instead of one file per tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch that does not fit is trained on in parts, so that the gradients are those of the whole batch.
+"""Trains on a batch that does not fit in parts, with the same gradients as for the whole batch.
 
 The parts' losses are weighted by their samples and their gradients summed. What a failed attempt left behind is undone first:
 its gradients, the random state, the buffers. Where parts would mean something else it is refused with the reason:

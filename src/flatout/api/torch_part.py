@@ -1,4 +1,4 @@
-"""The library's torch: the one that is installed, if it is new enough; else one sentence."""
+"""Imports torch for the library; if it is missing or too old, one clear error."""
 
 from __future__ import annotations
 

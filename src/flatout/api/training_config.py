@@ -1,4 +1,4 @@
-"""What a user asks for (`TrainingConfig`) and what came of it on this machine (`AcceleratedConfig`). No torch here."""
+"""What a user asks for (`TrainingConfig`), and what is in effect on this machine (`AcceleratedConfig`). No torch here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of any size out of one that is at hand: its samples over again."""
+"""A batch of any size, made by repeating the samples of a given one."""
 
 from __future__ import annotations
 

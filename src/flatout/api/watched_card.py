@@ -1,4 +1,4 @@
-"""The card that a monitor watches: looked at by the watcher's thread, and asked of torch's own books."""
+"""The GPU that a monitor samples: by a thread through NVML, and through torch's own memory statistics."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The ground floor: errors, missing values, records, clock, words. Imports nothing of flatout above it."""
+"""The lowest folder: errors, missing values, records, clock, words. Imports nothing else of flatout."""

@@ -1,4 +1,4 @@
-"""Time, injected: code that needs it takes a Clock, so that tests own it."""
+"""The clock as an argument: code that needs the time takes a Clock, so that tests can replace it."""
 
 from __future__ import annotations
 

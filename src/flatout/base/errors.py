@@ -1,4 +1,4 @@
-"""Errors that carry their exit code and the key of their sentence.
+"""Exceptions with an exit code and the key of their message.
 
 FlatoutError            1  something went wrong that is not the user's wording
 ├── UsageError          2  wrong arguments, a file that is not there, two settings that contradict each other

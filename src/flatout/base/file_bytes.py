@@ -1,4 +1,4 @@
-"""Files that somebody names: regular ones alone, and no more than is of use, so that no pipe or device is read for ever."""
+"""Reads files that a user names: only regular files and only up to a limit, so that no pipe or device blocks."""
 
 from __future__ import annotations
 

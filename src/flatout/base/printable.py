@@ -1,4 +1,4 @@
-"""Text from outside (files, names, what programs print) as it may be shown: no control characters, nothing but UTF-8."""
+"""Makes text from outside (files, names, output of programs) safe to print: no control characters, valid UTF-8."""
 
 from __future__ import annotations
 

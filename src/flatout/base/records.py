@@ -1,4 +1,4 @@
-"""Versioned records: the one door to msgspec, atomic files, and the way old files are still read.
+"""Versioned JSON records: the only file that imports msgspec; atomic writes, and reading of older versions.
 
 A record is written as one JSON object that begins with its kind and version. Readers take any older version of the
 kind through the upgrades registered for it; a newer one is refused with a sentence, never guessed at.

@@ -1,4 +1,4 @@
-"""Texts without keys and passwords, in whichever form these were printed: as JSON or Python write them, in a URL, in base64."""
+"""Removes known secrets from texts in every printed form: JSON, Python repr, URL-encoded, base64."""
 
 from __future__ import annotations
 

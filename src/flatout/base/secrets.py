@@ -1,4 +1,4 @@
-"""What must not be written down: words of a command line, or of the environment, that are keys, tokens or passwords.
+"""Finds keys, tokens and passwords in a command line and in the environment, so that they are never written down.
 
 By their names (`--api-key`, `logger.token=`, `{"password": …}`, `WANDB_API_KEY`), by where they stand
 (`https://user:password@host`), and by their look: keys of known makers, and long runs of letters and digits as only a

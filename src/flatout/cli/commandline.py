@@ -1,4 +1,4 @@
-"""The one door to click: lazy commands, help in the user's language, examples at the end of every help text."""
+"""The only file that imports click: lazy commands, help in the user's language, examples at the end of every help text."""
 
 from __future__ import annotations
 

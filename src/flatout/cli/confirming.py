@@ -1,4 +1,4 @@
-"""The confirmation at the end of a search: what it may take, what is said of it, what becomes of the profile."""
+"""Confirmation at the end of a search: its time, its messages, and what happens to the profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flatout facts`: what this machine is, without importing torch."""
+"""`flatout facts`: hardware and software of this machine, without importing torch."""
 
 from __future__ import annotations
 

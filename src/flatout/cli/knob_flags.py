@@ -1,4 +1,4 @@
-"""The flags of `flatout run` that turn knobs, and what is said of them before the script starts."""
+"""The flags of `flatout run` that set knobs, and the messages about them before the script starts."""
 
 from __future__ import annotations
 

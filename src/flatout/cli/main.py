@@ -1,4 +1,4 @@
-"""`flatout`: finds the command, prints errors as one sentence, leaves with the right code."""
+"""`flatout`: finds the command, prints errors as one sentence, exits with the right code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parity gate at the end of a search: what is said of it, and the picture beside the record."""
+"""Runs the parity check at the end of a search, prints its result and saves its picture."""
 
 from __future__ import annotations
 

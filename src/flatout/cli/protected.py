@@ -1,4 +1,4 @@
-"""Which protection trials get, and what is said of it before anything is started."""
+"""Chooses the protection of trials and prints what it does and does not block, before anything is started."""
 
 from __future__ import annotations
 

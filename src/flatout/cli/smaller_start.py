@@ -1,4 +1,4 @@
-"""A script that runs out of memory at its own batch size: where another one is asked for, the search begins at a smaller."""
+"""If a script runs out of memory at its own batch size, the search for a batch size starts at a smaller one."""
 
 from __future__ import annotations
 

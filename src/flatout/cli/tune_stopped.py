@@ -1,4 +1,4 @@
-"""When `flatout tune` is stopped, by a signal or a disk that is full: what was measured is kept, and the way on is named."""
+"""When `flatout tune` is stopped by a signal or a full disk: measurements are kept, and the command to continue is printed."""
 
 from __future__ import annotations
 

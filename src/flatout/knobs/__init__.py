@@ -1,1 +1,1 @@
-"""The vocabulary of what can be turned: each knob's domain, numerics class, and whether it switches hot."""
+"""The knobs (settings): allowed values, numerics class, and whether a knob can change in a running script."""

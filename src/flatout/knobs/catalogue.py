@@ -1,4 +1,4 @@
-"""Every knob flatout knows. A new one is a line here, its page in the catalogue of words, and its file in the agent."""
+"""The list of all knobs. A new one is a line here, its page in the catalogue of words, and its file in the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training configurations call things: the one table of names, read by the doctor and written by `tune --config`.
+"""The names that training configurations use for known keys, for the doctor and for `tune --config`.
 
 A new spelling is a word here. What nobody else calls so is told by the user: `--key batch_size=train.bs`.
 """

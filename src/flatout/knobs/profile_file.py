@@ -1,4 +1,4 @@
-"""`flatout.toml`: a profile as people read and edit it. What cannot be meant is said in one sentence, never guessed at."""
+"""Reads and writes `flatout.toml`; a mistake in it ends in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TOML out: tables of texts, numbers, truths and lists of texts. The standard library reads TOML and does not write it."""
+"""Writes TOML (texts, numbers, booleans, lists of texts); the standard library can only read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write for a knob, and what it means: one spelling for each value, or one sentence with the nearest."""
+"""Parses the value that a user writes for a knob; a wrong one ends in a sentence with the nearest allowed value."""
 
 from __future__ import annotations
 

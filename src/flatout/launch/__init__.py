@@ -1,1 +1,1 @@
-"""Starts the user's script under the agent, in the foreground, and comes back with how it ended."""
+"""Starts the user's script with the agent in the foreground and returns how it ended."""

@@ -1,4 +1,4 @@
-"""What a script prints for `--help`, under the protection of trials: one that takes no such option begins to train."""
+"""Runs a script with `--help` under the protection of trials, because a script without that option starts to train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which knob a script fails under: it is run again with halves of the knobs, each run under a time limit, output to a file."""
+"""Finds the knob with which a script fails: runs it again with halves of the knobs, each with a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of the user's, compared with how they were: what went past the guard, or past Landlock, shows there.
+"""Compares the user's files before and after a trial, to find changes that the guard or Landlock did not block.
 
 Compared are folders with all that is below them, the folders that links in them lead to, files in shared memory that lay
 there for a while, and of repositories what a commit changes. Who changed something cannot be seen: what others may do

@@ -1,4 +1,4 @@
-"""The script as a child in our own foreground group: its terminal, its descriptors, its signals, its end.
+"""Runs the script as a child in our own foreground process group: terminal, descriptors, signals, exit.
 
 The child is started with every descriptor as it is. Signals meant for the run are passed on; those the terminal sends
 reach the child by themselves, because it is in the same group.

@@ -1,4 +1,4 @@
-"""Where compilers keep what they built: a folder of ours that lives over trials and later runs."""
+"""A cache folder for compilers that trials and later runs share."""
 
 from __future__ import annotations
 

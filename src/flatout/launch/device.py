@@ -1,4 +1,4 @@
-"""The device a run gets: decided before CUDA starts, and always with its reason."""
+"""Chooses the device of a run before CUDA starts, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs that are compared read from the disk: it is no fair match where one finds in memory what the other had to read."""
+"""How much compared runs read from the disk: a run that finds its data in memory has an advantage."""
 
 from __future__ import annotations
 

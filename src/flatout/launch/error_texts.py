@@ -1,4 +1,4 @@
-"""What errors say, as the agent tells of them: they may repeat an address or a key that the script was given."""
+"""Error messages from the agent without secrets: they may repeat an address or a key that the script was given."""
 
 from __future__ import annotations
 

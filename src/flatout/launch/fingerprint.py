@@ -1,4 +1,4 @@
-"""What a profile is valid for, as it is here and now: script, torch, driver, card. torch is read, not imported."""
+"""The fingerprint of here and now: script, torch, driver, GPU. torch's version is read from files, not imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`.flatout/runs/<id>`: where a run's records lie. In the working folder, or where the user keeps them for good."""
+"""`.flatout/runs/<id>`: the folder of a run's records, in the working folder or where the user wants it."""
 
 from __future__ import annotations
 

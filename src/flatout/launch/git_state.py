@@ -1,4 +1,4 @@
-"""What a repository says of itself that a commit, a branch or `git add` changes; read from its files, git is not started.
+"""The state of a git repository that commits, branches and `git add` change; read from its files without running git.
 
 Looking (`git status`, `git diff`) rewrites its index with other times, and tidying up packs its references: neither is a
 change. What was fetched (`refs/remotes`) is not looked at.

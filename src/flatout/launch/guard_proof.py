@@ -1,4 +1,4 @@
-"""Whether the guard is on in the interpreter that is to run the script: proved by trying what a trial must not do.
+"""Tests that the guard works in the interpreter that will run the script, by trying what a trial must not do.
 
 Options such as `-E`, `-I` and `-S`, an interpreter older than the agent, or a program that only looks like Python would run the
 script without it, and nobody would be told.

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal while the front tries things out: the first ends it in order, the next ones wait."""
+"""Ctrl-C, SIGTERM and a closed terminal during trials: the first ends them cleanly, further ones wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a journal in the shape that the agent gives them.
+"""Checks that lines of a journal have the fields and types that the agent writes.
 
 What a damaged disk, or a script, has changed is left out: a field where the rest can be told without it, else the line.
 """

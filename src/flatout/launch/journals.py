@@ -1,4 +1,4 @@
-"""The journals of a run that has ended, read line by line: those of a month would not fit into memory."""
+"""Reads the journals of a finished run line by line, because long ones do not fit into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an overlay cannot do, as a trial's last words tell of it; and what takes its room."""
+"""Recognises from a trial's last output that it failed because of the overlay, and finds what fills the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script's own argument for its batch size, its learning rate or its length: its name, what it says, how to say another.
+"""Finds the script's own argument for batch size, learning rate or length, its value, and how to set another one.
 
 Asked in this order: the user (`--batch-arg`), the command line as it is, the script's source, and what it prints for `--help`.
 """

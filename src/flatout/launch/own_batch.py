@@ -1,4 +1,4 @@
-"""A batch size that a flag or a profile wants, put on the script's own command line; what the user typed counts more."""
+"""Adds a batch size from a flag or profile to the script's command line, unless the user gave one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files this command's own output goes to: `flatout tune train.py > log.txt`, or `| tee log.txt`.
+"""Which files the output of this command goes to: `flatout tune train.py > log.txt`, or `| tee log.txt`.
 
 They change while a trial runs, and no trial has changed them. Linux alone tells what the others of a pipeline have open.
 """

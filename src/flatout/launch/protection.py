@@ -1,4 +1,4 @@
-"""How trials are kept from changing what is the user's: what every kind of protection offers, and which one is chosen.
+"""Protection of the user's files from trials: the common interface, and the choice of the strongest kind.
 
 The kinds, the strongest first: an overlay of everything writable (`overlay.py`), Landlock, the guard inside Python
 (`python_guard.py`). What a kind does not hold is told by its `gaps`: `tune-gap.<code>` in the catalogue of words.

@@ -1,4 +1,4 @@
-"""The guard: what a trial's Python writes is led into the trial's own folder; what cannot be led there is refused.
+"""The guard: redirects files that a trial's Python writes into the trial's folder, and refuses the rest.
 
 It sees what Python itself calls. After each child the files are looked at: libraries and other programs may write past it.
 """

@@ -1,4 +1,4 @@
-"""Beside the front while it tries things out, and a moment longer: when the front is gone, however it went, its trials go.
+"""A second process that ends the trials when the front is gone, however it ended.
 
 A program of its own, of the standard library alone. Its standard input is a pipe that the front holds. Lines on it name the
 process group of the child at work (0: none); its end is the end of the front. Arguments: the words that every process of a

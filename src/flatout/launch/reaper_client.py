@@ -1,4 +1,4 @@
-"""The front's end of `reaper`: holds the pipe, and says which child is at work."""
+"""The front's side of `reaper`: holds the pipe and reports which child is running."""
 
 from __future__ import annotations
 

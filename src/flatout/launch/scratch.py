@@ -1,4 +1,4 @@
-"""Temporary folders that leave nothing behind: removed whatever a script did to them, swept up after a front that was killed.
+"""Temporary folders that are always removed, also those left by a front that was killed.
 
 A folder is held by a lock on a file in it. The lock goes with its owner, however that ends, and holds across containers
 that share a file system, where process numbers would mislead.

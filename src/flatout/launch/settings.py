@@ -1,4 +1,4 @@
-"""Which knobs a run gets: the profile beside the script, then the flags, which win. What cannot both be meant stops here."""
+"""Collects the knobs of a run: the profile beside the script, then flags, which win; contradictions are an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts a command that ends with the process which started it, from its first moment on.
+"""Starts a command that ends together with the process that started it.
 
 Also where that one is killed together with the reaper (`reaper.py`). What the command leaves in the background stays below
 it, so that it is found and ended with it, whatever it did to its session and environment. A program of its own, of the

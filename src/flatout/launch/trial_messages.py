@@ -1,4 +1,4 @@
-"""What the agent of a trial wrote down for the front: words, each with a zero byte after it."""
+"""Messages that the agent of a trial wrote for the front: words, each ended by a zero byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child for trials: its own process group, its output in a file, killed as a whole."""
+"""A child process for trials: its own process group, its output in a file, killed as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the running script: the cards before it started, a look at them about once a second, and the host's counters.
+"""A thread beside the running script that samples GPUs and host counters about once a second.
 
 A thread of the front's own process: it costs the script nothing but the driver's answers, and a driver that hangs takes only
 this thread with it.

@@ -1,4 +1,4 @@
-"""What writing a checkpoint costs more in a trial than in the user's run: there it goes elsewhere, and files are copied first.
+"""How much longer writing a checkpoint takes in a trial than in the user's run, because files are redirected and copied.
 
 Measured apart, with as many bytes as the script's checkpoint has: inside what holds the trials, and on the file system that the
 script writes to. There the file has no name, so that nothing of the user's changes.

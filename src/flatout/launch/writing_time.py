@@ -1,4 +1,4 @@
-"""How long a file of so many bytes takes to be written.
+"""Measures how long writing a file of a given size takes.
 
 Also a program of its own, for the inside of what holds trials: it imports the standard library alone.
 """

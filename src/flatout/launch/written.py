@@ -1,4 +1,4 @@
-"""Which folders a command may write to, as far as its words tell."""
+"""Which folders a command may write to, judged by its arguments."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Facts about this machine, by layer: what is there, what is missing and why. Reads only, changes nothing."""
+"""Facts about this machine, layer by layer, with reasons for missing ones. Only reads, changes nothing."""

@@ -1,4 +1,4 @@
-"""How busy the cards were over many looks: averages and peaks, counted and not kept."""
+"""Averages and peaks of GPU load over many samples; the samples are not kept."""
 
 from __future__ import annotations
 

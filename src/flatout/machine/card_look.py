@@ -1,4 +1,4 @@
-"""One look at the cards through NVML: what changes is asked every time, what hardly does every tenth time."""
+"""One sample of all GPUs through NVML: changing values each time, nearly constant ones every tenth time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many looks at a card come to: counted, not kept, so that a run of a month takes no more room than one of a minute."""
+"""Totals over many GPU samples; the samples are not kept, so long runs need no more memory than short ones."""
 
 from __future__ import annotations
 

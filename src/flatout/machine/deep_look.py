@@ -1,4 +1,4 @@
-"""The nouns of the deep look: what a few steps of a run showed under torch's own instruments, and what follows from it."""
+"""Data classes of the deep profile: what torch's profiler and sync detection showed in a few steps."""
 
 from __future__ import annotations
 

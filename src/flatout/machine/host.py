@@ -1,4 +1,4 @@
-"""Processor, memory and operating system: the one door to psutil."""
+"""Processor, memory and operating system: the only file that imports psutil."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns: what is known of a machine, layer by layer. Bytes, counts, codes and versions; never a sentence.
+"""Data classes of the facts about a machine, layer by layer: bytes, counts, codes, versions; never a sentence.
 
 Every value that may be unknown is `T | Missing`, and unknown until somebody says otherwise: probes fill in what they
 find here, the paste reader what somebody else's tools printed, and rules never see the difference.

@@ -1,4 +1,4 @@
-"""The one door to NVML. Every answer is a value or a `Missing` with the driver's own reason; nothing raises."""
+"""The only file that imports NVML. Every answer is a value or a `Missing` with the driver's reason; nothing raises."""
 
 from __future__ import annotations
 

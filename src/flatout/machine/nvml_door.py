@@ -1,4 +1,4 @@
-"""NVML held open for as long as somebody watches: started once, each card's handle asked for once.
+"""Keeps NVML open while GPUs are sampled: initialised once, each GPU's handle requested once.
 
 Whatever fails is asked for again later: a driver that is loaded again, a card that comes back. Nothing here raises.
 """

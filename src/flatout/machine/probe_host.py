@@ -1,4 +1,4 @@
-"""The one seam between probes and the machine: files below a root, commands, environment, platform.
+"""The machine as probes see it, replaceable in tests: files below a root, commands, environment, platform.
 
 Tests give a folder and recorded outputs; the live one is this machine. A command is an argument list, has a time limit
 and a limit on what it may print, and is ended with everything it started.

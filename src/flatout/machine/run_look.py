@@ -1,4 +1,4 @@
-"""The nouns of a finished run: what its processes and the card were seen to do. Measured, not read off a source.
+"""Data classes of what was measured in a finished run: processes, GPU, losses.
 
 Everything may be absent: an older agent did not write it, and a training on the processor has no device to tell of.
 """

@@ -1,4 +1,4 @@
-"""The cards and the host, looked at again and again: what `flatout watch` and everything that stands on it asks."""
+"""Samples GPUs and host again and again, for `flatout watch` and everything that builds on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns of one moment: what every card and the host were at. Every value that is not given is a `Missing` with its reason.
+"""Data classes of one sample of GPUs and host. A value that is not available is a `Missing` with its reason.
 
 What a driver gives that cannot be true (0 degrees, three times the power limit) is `Missing("implausible")`, never shown as a
 figure: a card that has fallen asleep or off the bus answers with such values before it answers with errors.

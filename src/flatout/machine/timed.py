@@ -1,4 +1,4 @@
-"""A question in a thread of its own, with a time limit: one that hangs or fails costs its own answer, nothing more."""
+"""Runs a probe in a thread with a time limit: one that hangs or fails loses only its own answer."""
 
 from __future__ import annotations
 

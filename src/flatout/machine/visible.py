@@ -1,4 +1,4 @@
-"""Which cards a program may see: CUDA_VISIBLE_DEVICES and its kin, read as CUDA itself reads them.
+"""Which GPUs a program may see: CUDA_VISIBLE_DEVICES and similar variables, read as CUDA reads them.
 
 Pure. Tried against the CUDA 13.0 driver: the first entry decides whether the list holds numbers, GPU- or MIG- UUIDs; the list
 ends at the first entry that is of another kind or names no card; numbers are read like C's strtol ("0gpu" is 0);

@@ -1,4 +1,4 @@
-"""The one door to YAML: plain values and where they stand. Safe loading only; nothing in a file is ever constructed or run."""
+"""The only file that imports YAML: plain values and their positions. Safe loading only; no object is constructed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a YAML file may ask of its reader: so many levels, so much merged, numbers of so many digits.
+"""Limits for YAML files: depth, size after merging, digits of numbers.
 
 Looked at event by event, so that a file which was made to take for ever is left at its beginning.
 """

@@ -1,4 +1,4 @@
-"""Bound by what: a judgement over where the host's time went and whether the device had work in mid-step.
+"""What bounds a run: from the phases of the host and whether the GPU had work during steps.
 
 On a GPU two witnesses count. The *lag*: in mid-step, had the device already done all that the host gave it? Then it
 waits for the host. The *busy share*: the device's own time of a step against its wall time; gaps between small kernels

@@ -1,4 +1,4 @@
-"""What a run under a profile delivered of what the profile promises, part by part. Pure."""
+"""Compares a run under a profile with the profile's promise, part by part. Pure."""
 
 from __future__ import annotations
 

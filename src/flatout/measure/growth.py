@@ -1,4 +1,4 @@
-"""The leak slope: does the memory that is left in use at the end of each step go on growing?"""
+"""Detects a memory leak: does the memory in use at the end of each step keep growing?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of each knob of a run, from the lines that the agent left."""
+"""The outcome of each knob of a run, from the lines of the agent's journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""Data classes of a run's summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two trainings make the same of one batch: its loss, and length and direction of its gradients.
+"""Compares two trainings on one batch: loss, and length and direction of the gradients.
 
 Both began with one seed, and took the same plain steps before knobs were put on one of them; where their losses until then
 differ, the script is not repeatable and nothing can be said. Loss curves alone are fooled: a term that is left out makes the

@@ -1,4 +1,4 @@
-"""How figures are written: as many digits as they deserve."""
+"""Formats figures: digits, units, thousands separators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last word of a run under a profile: what was promised, what was delivered, and which part fell short."""
+"""The last lines of a run under a profile: what was promised, what was reached, and which part was slower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the workers at the ends of epochs, and which loaders have some beside the training, in sentences."""
+"""Sentences about workers: whether they stayed alive at epoch boundaries, and how many validation DataLoaders have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one door to rich: a console that writes where it is told, with colours only on a terminal."""
+"""The only file that imports rich: a console that writes to a given stream, with colours only on a terminal."""
 
 from __future__ import annotations
 

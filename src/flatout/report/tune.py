@@ -1,4 +1,4 @@
-"""What a search did, for the terminal: one line per decision, the end, the ceilings, where the profile lies."""
+"""Messages of a search: one line per decision, the end, the upper limits."""
 
 from __future__ import annotations
 
@@ -54,12 +54,9 @@ def not_tried(decisions: Sequence[Decision], enough: str, words: Words) -> str:
 
 
 def progress(now: Progress, words: Words) -> str:
-    return words(
-        "tune.progress",
-        done=now.segments_done,
-        doing=" ".join([words(f"tune.stage-{now.stage}"), ", ".join(now.trying)]).strip(),
-        left=duration(now.left_s),
-    )
+    trying = f" ({', '.join(now.trying)})" if now.trying else ""
+    doing = words(f"tune.stage-{now.stage}") + trying
+    return words("tune.progress", done=now.segments_done, doing=doing, left=duration(now.left_s))
 
 
 def ending(end: Finished, words: Words, log: str) -> RenderableType:

@@ -1,4 +1,4 @@
-"""What became of a configuration: the table before, after and why; the two files compared; explored values."""
+"""Messages about a configuration: the table before, after and why; the comparison of the files; explored values."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The live view's room: what is sampled is kept, laid beside the training, judged and told."""
+"""`flatout watch`: samples GPUs and host, keeps a history, follows the training, explains slow periods."""

@@ -1,4 +1,4 @@
-"""What whoever watches must be told at once: pure, from the training as it is, the last looks at the cards, and the time.
+"""Alerts: pure, from the state of the training, the last samples of the GPUs, and the time.
 
 An alert says what was seen, not what it might mean: a training that takes no step may hang, or validate for a long time. Each
 holds as long as its reason does; `Raised` tells which are new.

@@ -1,4 +1,4 @@
-"""Why a stretch was slow: from what changed at the same time, with the share of the lost time that it explains. Pure.
+"""Why a period was slow: from what changed at the same time, with the share of the lost time. Pure.
 
 Two kinds of causes:
 

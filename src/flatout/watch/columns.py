@@ -1,4 +1,4 @@
-"""What the history keeps of a sample, and how: numbers as small integers, the rest when it changes.
+"""How the history stores a sample: numbers as small integers, the rest only when it changes.
 
 A figure is rounded to what its sensor can tell apart (a percent, a tenth of a watt, a MiB): SQLite stores small integers in one
 to three bytes, and a day of eight cards fits into megabytes. What hardly changes (limits, sizes, names, who is on the card, why

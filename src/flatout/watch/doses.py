@@ -1,4 +1,4 @@
-"""Several things came at the same time: how much of the lost time goes to each, by how each came and went. Pure."""
+"""Splits the lost time of a slow period among causes that came at the same time, by how each rose and fell. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's folder while it is running: its journals, the process that leads, what it does, and whether it still does."""
+"""Follows a running run by its folder: its journals, its leading process, and whether it is still running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was seen, kept: every second for an hour, every ten seconds for half a day, every five minutes for two months.
+"""The history of samples: every second for an hour, every ten seconds for half a day, every five minutes for two months.
 
 One process per user and host writes; others read beside it. A fault of the disk never stops the watching: what cannot be
 written is left out and said once, and is tried again.

@@ -1,4 +1,4 @@
-"""A session in plain lines, for pipes, logs and terminals that are nothing more: records in, text out."""
+"""A watch session as plain lines for pipes, logs and simple terminals: records in, text out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means and extremes of what was sampled: counted and not kept, so that a day takes no more room than a minute. Pure."""
+"""Means and extremes of samples; the samples are not kept, so a day needs no more memory than a minute. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stretch of the training between two lines of its journal, and what was seen of card and host meanwhile: pure."""
+"""A stretch of training between two lines of its journal, with the GPU and host samples of that time. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the history lies, and who may write it: one process per user and host, on a disk of this machine.
+"""Where the history is stored, and which process may write it: one per user and host, on a local disk.
 
 SQLite's write-ahead log needs memory that all its users share, which no network file system gives: there it would be damaged
 sooner or later. So such a folder is refused, and what was not kept is said.

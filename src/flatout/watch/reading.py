@@ -1,4 +1,4 @@
-"""The history read: a figure over time, from the finest that is still kept, and why it is not there where it is not."""
+"""Reads a figure over time from the history at the finest resolution that is kept; gaps have a reason."""
 
 from __future__ import annotations
 

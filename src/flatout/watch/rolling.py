@@ -1,4 +1,4 @@
-"""Raw figures into means, lowest and highest of ten seconds and of five minutes: pure."""
+"""Averages samples to means, lowest and highest of ten seconds and of five minutes. Pure."""
 
 from __future__ import annotations
 

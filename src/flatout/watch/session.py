@@ -1,4 +1,4 @@
-"""One session of watching: look, keep, follow the training, judge; one turn after the other."""
+"""One watch session: sample, store, follow the training, judge; again and again."""
 
 from __future__ import annotations
 

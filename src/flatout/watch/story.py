@@ -1,4 +1,4 @@
-"""What one process's journal says, line by line as it comes: steps, phases, loss, epoch. Pure."""
+"""What one process's journal reports, line by line: steps, phases, loss, epoch. Pure."""
 
 from __future__ import annotations
 

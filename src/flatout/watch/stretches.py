@@ -1,4 +1,4 @@
-"""Where a training was slow: change points of its step time, against the run's own usual step.
+"""Finds slow periods of a training: change points of its step time against its usual step time.
 
 Only what begins suddenly counts: a slow drift has no moment that something else could have changed at, and a run's noise, its
 evaluations and its rhythm must never be called slow. Two looks:

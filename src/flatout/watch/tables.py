@@ -1,4 +1,4 @@
-"""The history's tables, and a file that is not one of ours set aside."""
+"""The history's database tables; a file that is not one of ours is renamed."""
 
 from __future__ import annotations
 

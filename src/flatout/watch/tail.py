@@ -1,4 +1,4 @@
-"""A journal read as it grows: each poll reads what is new, never the whole again."""
+"""Reads a growing journal: each poll reads only what is new."""
 
 from __future__ import annotations
 

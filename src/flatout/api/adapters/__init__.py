@@ -1,4 +1,4 @@
-"""A tuned profile in the words of other frameworks, and a callback for each that feeds `PerformanceMonitor`.
+"""A tuned profile as arguments of other frameworks, and a callback for each that feeds `PerformanceMonitor`.
 
     Trainer(**lightning_arguments("flatout.toml"), callbacks=[LightningMonitor()])
 

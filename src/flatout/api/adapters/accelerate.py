@@ -1,4 +1,4 @@
-"""The door to Accelerate: a tracker that feeds the monitor, and the objects that its arguments want."""
+"""Hugging Face Accelerate: a tracker that feeds the monitor, and the objects that its arguments need."""
 
 from __future__ import annotations
 

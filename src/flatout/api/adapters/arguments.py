@@ -1,4 +1,4 @@
-"""Which argument of which framework says the same as a knob. What a framework has no argument for is listed with its reason."""
+"""Which argument of which framework corresponds to a knob; a knob without one is listed with its reason."""
 
 from __future__ import annotations
 

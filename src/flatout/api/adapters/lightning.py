@@ -1,4 +1,4 @@
-"""The door to Lightning: a callback that feeds the monitor."""
+"""Lightning: a callback that feeds the monitor."""
 
 from __future__ import annotations
 

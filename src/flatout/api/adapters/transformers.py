@@ -1,4 +1,4 @@
-"""The door to Transformers: a callback that feeds the monitor."""
+"""Hugging Face Transformers: a callback that feeds the monitor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What flatout says, by key, in English and Simplified Chinese. JSON output never passes through here."""
+"""All messages of flatout by key, in English and Simplified Chinese. JSON output is never translated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel is asked for here: mounts and namespaces, by plain system calls."""
+"""Mounts and namespaces by direct system calls."""
 
 from __future__ import annotations
 
