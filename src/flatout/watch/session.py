@@ -19,7 +19,7 @@ from flatout.watch.alerts import Alert, Raised, alerts
 from flatout.watch.causes import Slow, slow_stretches
 from flatout.watch.follow import Follow, Training, find_running, values_of
 from flatout.watch.means import Means
-from flatout.watch.moments import BESIDE_S, Moment, lay_together
+from flatout.watch.moments import BESIDE_S, Moment, Span, lay_together
 
 LOOK_FOR_RUNS_S = 5.0
 PENDING = 900  # looks that wait for the training to tell of the same time: an old run tells every few minutes
@@ -84,11 +84,18 @@ class Session:
         self._samples.append(sample)
         self._pending.append(sample)
         self._training = self._read_training(sample.t)
-        spans = self._follow.spans if self._follow else []
-        found = alerts(sample.t, self._training, spans, list(self._samples))
+        found = alerts(sample.t, self._training, self.spans, list(self._samples))
         fresh = self._raised.new(found)
         self._all_raised += fresh
         return Look(sample=sample, training=self._training, alerts=found, notes=list(self._history.notes)), fresh
+
+    @property
+    def spans(self) -> list[Span]:
+        """Of the training that is followed, so far."""
+        return self._follow.spans if self._follow else []
+
+    def slow(self) -> list[Slow]:
+        return slow_stretches(list(self._moments))
 
     def summary(self) -> Watched:
         return Watched(
@@ -96,7 +103,7 @@ class Session:
             ended=self._sampler.now(),
             means=self._means,
             training=self._training,
-            slow=slow_stretches(list(self._moments)),
+            slow=self.slow(),
             alerts=self._all_raised,
             notes=list(self._history.notes),
         )

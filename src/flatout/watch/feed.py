@@ -1,0 +1,70 @@
+"""What the window asks once a second: the session's next turn, as a picture with its history."""
+
+from __future__ import annotations
+
+from flatout.base.records import Missing
+from flatout.watch.alerts import Alert
+from flatout.watch.causes import Slow
+from flatout.watch.events import Notifier, code_of
+from flatout.watch.session import Look, Session
+from flatout.watch.view.picture import Picture, cards_of, lately, processes_of, told_of
+from flatout.watch.view.traces import Traces
+
+SLOW_EVERY_S = 5.0
+TOLD_KEPT = 200
+
+
+class Feed:
+    """`turn()` may be called from another thread than what reads `traces`; never from two at once."""
+
+    replayed = False
+    every_s = 1.0
+    pace = 1.0
+
+    def __init__(self, session: Session, wanted: frozenset[str] = frozenset(), notifier: Notifier | None = None) -> None:
+        self._session, self._wanted, self._notifier = session, wanted, notifier
+        self.code: int | None = None  # of the first event that was wanted
+        self.traces = Traces()
+        self.fresh: list[Alert] = []  # of the last turn
+        self._told: list[tuple[float, Alert]] = []
+        self._slow: list[Slow] = []
+        self._judged = 0.0
+
+    def look(self) -> Look:
+        """One turn without a picture, for plain lines."""
+        look, self.fresh = self._session.turn()
+        run_id = None if look.training is None else look.training.run_id
+        if self._notifier is not None:
+            self._notifier.tell(look.sample.t, self.fresh, run_id)
+        if self.code is None:
+            self.code = code_of(self.fresh, self._wanted)
+        return look
+
+    def turn(self) -> Picture:
+        look = self.look()
+        sample, training = look.sample, look.training
+        self.traces.add(sample)
+        if training is not None:
+            self.traces.add_spans(training.run_id, self._session.spans)
+        self._told = [*self._told, *((sample.t, alert) for alert in self.fresh)][-TOLD_KEPT:]
+        if sample.t - self._judged >= SLOW_EVERY_S:
+            self._judged, self._slow = sample.t, self._session.slow()
+        pids = training.pids if training is not None else []
+        return Picture(
+            t=sample.t,
+            cards=cards_of(sample, pids),
+            no_cards=sample.cards if isinstance(sample.cards, Missing) else None,
+            host=sample.host,
+            training=training,
+            lately=lately(self._session.spans),
+            processes=processes_of(sample, pids),
+            slow=self._slow,
+            told=told_of(self._told, look.alerts),
+            notes=[*look.notes, *(self._notifier.notes if self._notifier is not None else [])],
+        )
+
+    def seek(self, seconds: float) -> None:
+        """There is nothing to go back to: what happens now is shown."""
+
+    def hold(self, paused: bool) -> None:
+        """Looks go on while the picture stands still: the history has no hole."""
