@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -104,9 +104,16 @@ class Scrolled(ScrollView, Rowed, can_focus=True):
         return self._styles().strip(self.rows[place] if place < len(self.rows) else [], self.size.width)
 
     def show(self, rows: Rows) -> None:
-        self.rows = rows
+        """Rows that are as they were are not sent again: over ssh that is most of the traffic."""
+        before, self.rows = self.rows, rows
         self.virtual_size = Size(max(1, self.size.width), len(rows))
-        self.refresh()
+        if len(before) != len(rows) or before[:1] == []:
+            self.refresh()
+            return
+        first, width = self.scroll_offset.y, self.size.width
+        changed = [Region(0, y - first, width, 1) for y in range(len(rows)) if rows[y] != before[y]]
+        if changed:
+            self.refresh(*changed)
 
 
 class Dialog(ModalScreen[str]):
@@ -276,6 +283,7 @@ class Window(App[int]):
             if not self._mono:
                 self._widget(name, Widget).styles.background = self._look.ground
         self.draw()
+        self._widget("#body", Widget).refresh()
 
     # -- keys and mouse ------------------------------------------------------------------------------------------------------
 

@@ -36,18 +36,36 @@ def line(values: Sequence[float | None], height: int, axis: tuple[float, float],
 def _drawn(spans: Sequence[tuple[int, int]], height: int, palette: str, marked: Sequence[bool]) -> Rows:
     """From which dot to which, of each column."""
     rows: Rows = []
+    pairs = [(*spans[first], *(spans[first + 1] if first + 1 < len(spans) else (0, 0))) for first in range(0, len(spans), 2)]
+    slow = [any(marked[first : first + 2]) for first in range(0, len(spans), 2)]
     for number in range(height):
         below = 4 * (height - 1 - number)
         shade = min(LEVELS - 1, LEVELS * (height - 1 - number) // max(1, height))
+        cells = [
+            CELLS[_in(low - below)][_in(top - below)][_in(other_low - below)][_in(other_top - below)]
+            for low, top, other_low, other_top in pairs
+        ]
         row: Row = []
-        for first in range(0, len(spans), 2):
-            bits = 0
-            for side, (low, top) in enumerate(spans[first : first + 2]):
-                bits |= _bits(low - below, top - below, side)
-            style = f"{palette}.{shade}" if not any(marked[first : first + 2]) else "slow"
-            _add(row, chr(0x2800 + bits) if bits else " ", style)
+        first = 0
+        for place in range(1, len(cells) + 1):
+            if place == len(cells) or slow[place] != slow[first]:
+                row.append(Piece("".join(cells[first:place]), "slow" if slow[first] else f"{palette}.{shade}"))
+                first = place
         rows.append(row)
     return rows
+
+
+def _in(dots: int) -> int:
+    return 0 if dots < 0 else 4 if dots > 4 else dots
+
+
+def _cell(low: int, top: int, other_low: int, other_top: int) -> str:
+    bits = sum(DOTS[0][place] for place in range(low, top)) + sum(DOTS[1][place] for place in range(other_low, other_top))
+    return chr(0x2800 + bits) if bits else " "
+
+
+# By where the left and the right column begin and end, in dots: each second thousands of them are drawn.
+CELLS = [[[[_cell(a, b, c, d) for d in range(5)] for c in range(5)] for b in range(5)] for a in range(5)]
 
 
 def _dots(value: float | None, most: int, low: float, high: float) -> int:
@@ -55,10 +73,6 @@ def _dots(value: float | None, most: int, low: float, high: float) -> int:
         return 0
     share = (value - low) / (high - low) if high > low else 0.0
     return min(most, max(1, round(share * most)))  # there is a value: a dot at the least
-
-
-def _bits(low: int, top: int, side: int) -> int:
-    return sum(DOTS[side][place] for place in range(max(0, low), min(4, max(0, top))))
 
 
 def _add(row: Row, character: str, style: str) -> None:
