@@ -13,9 +13,9 @@ from flatout.base import records
 from flatout.base.clock import Clock, SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli.commandline import Context, echo, option, pass_context, words_of
+from flatout.cli.commandline import Context, argument, echo, option, pass_context, words_of
 from flatout.cli.commandline import command as make_command
-from flatout.watch import events, lines
+from flatout.watch import events, lines, replay
 from flatout.watch.feed import Feed
 from flatout.watch.session import Session
 
@@ -31,11 +31,23 @@ SHOWN_S, OFTEN_S = 10.0, 60.0  # a line every second for a minute, later every t
 @option("--notify", metavar="CMD", help="watch-notify")
 @option("--plain", is_flag=True, help="watch-plain")
 @option("--json", "as_json", is_flag=True, help="json")
+@argument("run", required=False)
 @pass_context
 def command(
-    context: Context, once: bool, length: float | None, until: tuple[str, ...], notify: str | None, plain: bool, as_json: bool
+    context: Context,
+    run: str | None,
+    once: bool,
+    length: float | None,
+    until: tuple[str, ...],
+    notify: str | None,
+    plain: bool,
+    as_json: bool,
 ) -> None:
     words, clock = words_of(context), SystemClock()
+    if run is not None:
+        given = {"--once": once, "--for": length is not None, "--until": bool(until), "--notify": notify is not None}
+        _replay(run, [flag for flag, is_given in given.items() if is_given], words, plain, as_json)
+        return
     if length is not None and (once or not math.isfinite(length) or length <= 0):
         raise UsageError("error.watch-for", value=f"{length:g}")
     wanted = events.events_named(until)
@@ -67,6 +79,18 @@ def _once(session: Session, clock: Clock, words: Words, as_json: bool) -> None:
     echo(records.encode(look).decode() if as_json else "\n".join(lines.once(look, words)), nl=not as_json)
 
 
+def _replay(named: str, given: list[str], words: Words, plain: bool, as_json: bool) -> None:
+    """A run that has ended: in the window at a pace, elsewhere what its session would have told at its end."""
+    if given:
+        raise UsageError("error.watch-replay", flag=given[0])
+    here = Path.cwd()
+    played = replay.Replay(replay.find(named, here, os.environ), SystemClock(), here, os.environ)
+    if not (plain or as_json) and _window_fits(words):
+        words = _in_window(played, words, None)
+    watched = played.watched()
+    echo(records.encode(watched).decode() if as_json else "\n".join(lines.summary(watched, words)), nl=not as_json)
+
+
 def _window_fits(words: Words) -> bool:
     """On a terminal that can show one, where textual is installed; where it is not, one sentence says so."""
     terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
@@ -78,11 +102,11 @@ def _window_fits(words: Words) -> bool:
     return True
 
 
-def _in_window(feed: Feed, words: Words, length: float | None) -> Words:
+def _in_window(source: Feed | replay.Replay, words: Words, length: float | None) -> Words:
     """Gives back the language that it was left in."""
     from flatout.watch.window import Window  # half a second, which plain lines do not need
 
-    window = Window(feed, words, length, lambda: feed.code, platform.node())
+    window = Window(source, words, length, lambda: source.code, platform.node())
     window.run()
     return window.scene.words
 

@@ -21,12 +21,12 @@ from textual.widget import Widget
 from flatout.base.records import Missing, replace
 from flatout.base.words import LANGUAGES, Words
 from flatout.machine import host
-from flatout.report.terminal import Segment, Style
 from flatout.watch.view import dialogs, page
 from flatout.watch.view.picture import Picture
-from flatout.watch.view.rows import Piece, Row, Rows, at, fit
+from flatout.watch.view.rows import Piece, Rows, at
 from flatout.watch.view.scene import Scene
-from flatout.watch.view.themes import DARK, THEMES, Theme, after
+from flatout.watch.view.styles import Styles
+from flatout.watch.view.themes import DARK, THEMES, after
 from flatout.watch.view.traces import Traces
 
 DIALOG_WIDTH = 76
@@ -46,29 +46,6 @@ class Source(Protocol):
     def hold(self, paused: bool) -> None: ...
 
 
-class Styles:
-    """Styles of pieces as rich has them, for one theme."""
-
-    def __init__(self, theme: Theme, mono: bool) -> None:
-        self.ground = Style() if mono else Style(color=theme.text, bgcolor=theme.ground)
-        self._theme, self._mono = theme, mono
-        self._made: dict[str, Style] = {}
-
-    def of(self, style: str) -> Style:
-        made = self._made.get(style)
-        if made is None:
-            look = self._theme.look(style)
-            if self._mono:
-                made = Style(bold=look.bold, reverse=look.bg is not None, dim=style in ("dim", "empty", "frame"))
-            else:
-                made = self.ground + Style(color=look.fg, bgcolor=look.bg, bold=look.bold)
-            self._made[style] = made
-        return made
-
-    def strip(self, row: Row, width: int) -> Strip:
-        return Strip([Segment(one.text, self.of(one.style)) for one in fit(row, width)], width)
-
-
 class Rowed:
     """Rows that can be pointed at, in a widget that scrolls or one that does not."""
 
@@ -86,7 +63,8 @@ class Bar(Widget, Rowed):
         self._styles = styles
 
     def render_line(self, y: int) -> Strip:
-        return self._styles().strip(self.rows[y] if y < len(self.rows) else [], self.size.width)
+        row = self.rows[y] if y < len(self.rows) else []
+        return Strip(self._styles().segments(row, self.size.width), self.size.width)
 
     def show(self, rows: Rows) -> None:
         self.rows = rows
@@ -101,7 +79,8 @@ class Scrolled(ScrollView, Rowed, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         place = y + self.scroll_offset.y
-        return self._styles().strip(self.rows[place] if place < len(self.rows) else [], self.size.width)
+        row = self.rows[place] if place < len(self.rows) else []
+        return Strip(self._styles().segments(row, self.size.width), self.size.width)
 
     def show(self, rows: Rows) -> None:
         """Rows that are as they were are not sent again: over ssh that is most of the traffic."""

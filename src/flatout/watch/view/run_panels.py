@@ -34,24 +34,25 @@ def training(scene: Scene, width: int, with_slow: bool = False) -> Rows:
     else:
         how = scene.words(f"watch.ended.{run.ended or 'finished'}")
         right = [Piece("■ ", "dim" if run.ended == "finished" else "hot"), Piece(how, "dim")]
-    rows = [_figures(scene, run), _progress(scene, run, inner), *_phases(scene, inner)]
+    rows = [*_figures(scene, run, inner), _progress(scene, run, inner), *_phases(scene, inner)]
     if with_slow and scene.picture.slow:
         rows.append(_in_one_line(scene, scene.picture.slow[-1]))
     return box(padded(rows, width), width, [*title, blank(), outside(run.run_id, "name")], right=right)
 
 
-def _figures(scene: Scene, run: Training) -> Row:
+def _figures(scene: Scene, run: Training, width: int) -> Rows:
     words = scene.words
     loss: float | Missing = run.losses[-1][1] if run.losses else Missing("not-reported")
     style = "value" if isinstance(run.not_finite_from, Missing) else "hot"
-    return joined(
+    return _flowing(
         [
             [label(scene, "step"), blank(), Piece(count(run.steps), "big")],
             [figure(scene, run.step_s, seconds, "big"), blank(), Piece(words("screen.a-step"), "label")],
             [figure(scene, run.samples_per_s, count, "big"), blank(), Piece(words("screen.samples-s"), "label")],
             [Piece("loss", "label"), blank(), figure(scene, loss, lambda value: f"{value:.4g}", style)],
         ],
-        "  ",
+        width,
+        2,
     )
 
 
@@ -93,8 +94,9 @@ def _phases(scene: Scene, width: int) -> Rows:
     for name, share in sorted(shown, key=lambda one: -one[1]):
         part = [Piece(f"{fills[name]} ", f"phase.{name}"), Piece(scene.words(f"phase.{name}"), "label"), blank()]
         part.append(Piece(percent(share), "value"))
-        if width_of(joined([*legend, part], "  ")) <= width:
-            legend.append(part)
+        if width_of(joined([*legend, part], "  ")) > width:
+            break
+        legend.append(part)
     return [[one for one in bar if one.style != "empty"], joined(legend, "  ")]
 
 
@@ -173,12 +175,12 @@ def host(scene: Scene, width: int) -> Rows:
     )
 
 
-def _flowing(parts: list[Row], width: int) -> Rows:
+def _flowing(parts: list[Row], width: int, gap: int = 3) -> Rows:
     """As many on a row as fit."""
     rows: Rows = []
     for part in parts:
-        if rows and width_of(rows[-1]) + 3 + width_of(part) <= width:
-            rows[-1] = [*rows[-1], blank(3), *part]
+        if rows and width_of(rows[-1]) + gap + width_of(part) <= width:
+            rows[-1] = [*rows[-1], blank(gap), *part]
         else:
             rows.append(part)
     return rows

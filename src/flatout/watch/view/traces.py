@@ -16,7 +16,9 @@ OF_CARDS = ("utilisation", "memory_used_bytes", "temperature_c", "power_w", "sm_
 OF_THE_HOST = ("cpu_percent", "memory_used_bytes", "disk_read_bytes_s", "net_received_bytes_s")
 
 FINE_KEPT, COARSE_KEPT = 900, 4320  # looks: a quarter of an hour each second, half a day every ten
+ALL = 1 << 40
 COARSE_S = 10.0
+LONGEST_BUCKET_S = 301.0  # of the history
 ONCE = ("startup", "settings", "put-on", "shutdown")  # no part of a step
 COVERS_S = 3.0  # a look stands for the time since the one before, and for no more than this
 
@@ -73,9 +75,11 @@ class Ring:
 class Traces:
     """Written by whoever samples and read by whoever draws, which may be two threads."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._fine, self._coarse, self._run = Ring(FINE_KEPT), Ring(COARSE_KEPT), Ring(COARSE_KEPT)
+    def __init__(self, whole: bool = False) -> None:
+        """`whole`: of a run that has ended; nothing is left out, and what was kept may lie minutes apart."""
+        self._lock, self._whole = threading.Lock(), whole
+        self._fine, self._coarse = Ring(ALL if whole else FINE_KEPT), Ring(COARSE_KEPT)
+        self._run = Ring(self._run_kept)
         self._bucket: tuple[int, dict[str, list[float]]] = (0, {})
         self._run_id = ""
 
@@ -96,7 +100,7 @@ class Traces:
         """All that is known of the run: what was there before is left out. Another run begins anew."""
         with self._lock:
             if run_id != self._run_id:
-                self._run, self._run_id = Ring(COARSE_KEPT), run_id
+                self._run, self._run_id = Ring(self._run_kept), run_id
             last = self._run.times[-1] if self._run.times else -math.inf
             for span in spans[bisect_right(spans, last, key=lambda one: one.end) :]:
                 self._run.add(span.end, _of_span(span))
@@ -105,9 +109,13 @@ class Traces:
         with self._lock:
             if name.startswith("run."):
                 return self._run.binned(name, end - length, end, columns, math.inf)
-            if length <= FINE_KEPT:
-                return self._fine.binned(name, end - length, end, columns, COVERS_S)
+            if length <= FINE_KEPT or self._whole:
+                return self._fine.binned(name, end - length, end, columns, LONGEST_BUCKET_S if self._whole else COVERS_S)
             return self._coarse.binned(name, end - length, end, columns, 2.5 * COARSE_S)
+
+    @property
+    def _run_kept(self) -> int:
+        return ALL if self._whole else COARSE_KEPT
 
     def names(self) -> set[str]:
         with self._lock:
