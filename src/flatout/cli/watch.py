@@ -17,7 +17,7 @@ from flatout.cli.commandline import Context, argument, echo, option, pass_contex
 from flatout.cli.commandline import command as make_command
 from flatout.watch import events, lines, replay
 from flatout.watch.feed import Feed
-from flatout.watch.session import Session
+from flatout.watch.session import Session, Watched
 
 EVERY_S = 1.0
 FIRST_S = 0.5  # between the two looks of --once: a rate needs two
@@ -67,7 +67,7 @@ def command(
                 notifier.close()
         watched = session.summary()
         watched.notes += notifier.notes if notifier is not None else []
-        echo(records.encode(watched).decode() if as_json else "\n".join(lines.summary(watched, words)), nl=not as_json)
+        _tell(watched, session.folder, words, as_json)
     if wanted:
         sys.exit(events.NONE_CAME if feed.code is None else feed.code)
 
@@ -87,8 +87,23 @@ def _replay(named: str, given: list[str], words: Words, plain: bool, as_json: bo
     played = replay.Replay(replay.find(named, here, os.environ), SystemClock(), here, os.environ)
     if not (plain or as_json) and _window_fits(words):
         words = _in_window(played, words, None)
-    watched = played.watched()
-    echo(records.encode(watched).decode() if as_json else "\n".join(lines.summary(watched, words)), nl=not as_json)
+    _tell(played.watched(), played.folder, words, as_json)
+
+
+def _tell(watched: Watched, folder: Path | None, words: Words, as_json: bool) -> None:
+    """The summary: averages, peaks, slow stretches, alerts, and what the doctor says of the training."""
+    from flatout.watch import verdict  # the rules, which only the end needs
+
+    training = watched.training
+    judged = verdict.judge(folder, training) if folder is not None and training is not None else None
+    if judged is not None:
+        watched.verdict = judged.verdict
+    if as_json:
+        echo(records.encode(watched).decode(), nl=False)
+        return
+    said = lines.summary(watched, words)
+    said += [words("watch.verdict"), *verdict.said(judged, words)] if judged is not None else []
+    echo("\n".join(said))
 
 
 def _window_fits(words: Words) -> bool:

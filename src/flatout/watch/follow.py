@@ -50,7 +50,7 @@ class Follow:
     """`poll(now)` reads what is new. A folder that is deleted meanwhile ends the training, with a reason."""
 
     def __init__(self, folder: Path, here: Path | None = None) -> None:
-        self._folder = folder
+        self.folder = folder
         self._here = here or Path.cwd()
         self._tails: dict[Path, Tail] = {}
         self._stories: dict[Path, Story] = {}
@@ -62,9 +62,9 @@ class Follow:
         self.spans: list[Span] = []  # of the leading process, the last hour's and more
 
     def poll(self, now: float) -> Training:
-        training = Training(run_id=self._folder.name)
+        training = Training(run_id=self.folder.name)
         if self._spawned is None:
-            self._spawned = spawned_at(self._folder, now)
+            self._spawned = spawned_at(self.folder, now)
         fresh = self._read(now)
         stories = list(self._stories.values())
         lead = max(stories, key=lambda story: (story.steps, -story.rank), default=None)
@@ -79,7 +79,7 @@ class Follow:
     def _read(self, now: float) -> dict[int, list[Span]]:
         fresh: dict[int, list[Span]] = {}
         try:
-            paths = sorted(self._folder.glob(wire.journal_name("*")))[:MOST_JOURNALS]
+            paths = sorted(self.folder.glob(wire.journal_name("*")))[:MOST_JOURNALS]
         except OSError:
             paths = []
         for path in paths:
@@ -111,11 +111,11 @@ class Follow:
         return found
 
     def _ended(self, stories: list[Story]) -> str | None:
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return "record-gone"
         if any(story.ran_out_of_memory and story.finished for story in stories):
             return "out-of-memory"
-        if (self._folder / SUMMARY).exists() or (stories and all(story.finished for story in stories)):
+        if (self.folder / SUMMARY).exists() or (stories and all(story.finished for story in stories)):
             return "finished"
         pids = [story.pid for story in stories if story.pid is not None and not story.finished]
         if pids and not any(host.is_alive(pid) for pid in pids):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.machine.telemetry import CardSample, HostSample
+from flatout.report.load import GOOD
 from flatout.report.numbers import count, gibibytes, percent, seconds
 from flatout.watch.alerts import Alert
 from flatout.watch.causes import Cause, Slow
@@ -64,6 +65,10 @@ def summary(watched: Watched, words: Words) -> list[str]:
         found.append(words("watch.no-cards", why=words(f"missing.{means.no_cards.reason}")))
     for card in means.cards:
         found += _means(card, words)
+        utilisation = card.figures.get("utilisation")
+        if watched.training is None and utilisation is not None and utilisation.looks:
+            # Where a training is watched, its verdict says more.
+            found.append(words("load.busy" if utilisation.mean >= GOOD else "load.idle"))
     host = means.host
     found.append(
         words(

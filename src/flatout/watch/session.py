@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flatout.base.clock import Clock
-from flatout.base.records import Missing, Record, field
+from flatout.base.records import Missing, Record, Struct, field
 from flatout.machine.sampler import Sampler
 from flatout.machine.telemetry import CardSample, Sample
 from flatout.measure.model import Note
@@ -38,6 +38,12 @@ class Look(Record):
     notes: list[Note] = field(default_factory=list)
 
 
+class Verdict(Struct, kw_only=True):
+    bound_by: str = "unknown"
+    evidence: dict[str, float] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)  # as in `doctor --json`
+
+
 class Watched(Record):
     """A whole session: what `flatout watch --for N --json` prints at its end."""
 
@@ -49,6 +55,7 @@ class Watched(Record):
     training: Training | None = None
     slow: list[Slow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)  # each as it was first raised
+    verdict: Verdict | None = None  # of the training
     notes: list[Note] = field(default_factory=list)
 
 
@@ -93,6 +100,11 @@ class Session:
     def spans(self) -> list[Span]:
         """Of the training that is followed, so far."""
         return self._follow.spans if self._follow else []
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the run that is followed."""
+        return self._follow.folder if self._follow else None
 
     def slow(self) -> list[Slow]:
         return slow_stretches(list(self._moments))
