@@ -16,6 +16,11 @@ from flatout.watch import lines, verdict
 from flatout.watch.follow import Follow
 from flatout.watch.means import CardMeans, Mean, Means
 from flatout.watch.session import Watched
+from flatout.watch.view.finding_panel import findings
+from flatout.watch.view.picture import Picture
+from flatout.watch.view.rows import width_of
+from flatout.watch.view.scene import Scene
+from flatout.watch.view.traces import Traces
 
 SPAWNED = 1_760_000_000.0
 
@@ -45,6 +50,18 @@ def test_while_it_runs(waiting, language):
     assert f"  {page.read('AP504', language).step(finding.fix[0])}" in said
     assert judged.verdict.findings[0]["code"] == "AP504"
     assert not any("{" in line for line in said)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_window_shows_it(waiting, language):
+    judged = verdict.judge(waiting, Follow(waiting).poll(SPAWNED + 60))
+    scene = Scene(picture=Picture(t=SPAWNED, verdict=judged.verdict), traces=Traces(), words=Words(language))
+    rows = findings(scene, 70, 12)
+    text = "".join(one.text for row in rows for one in row)
+    assert {width_of(row) for row in rows} == {70}
+    assert "AP504" in text
+    assert "70 %" in text
+    assert findings(Scene(picture=Picture(t=SPAWNED), traces=Traces(), words=Words(language)), 70, 12) == []
 
 
 def test_too_young_or_gone(waiting):

@@ -167,6 +167,8 @@ def test_a_slow_stretch_and_its_cause(worlds):
     text = plain(rows)
     assert "the GPU was too hot and lowered its clock (AP524)" in text
     assert any(one.style == "slow" for row in rows for one in row)
+    assert world.picture.verdict.bound_by
+    assert "What the doctor says" in text
 
 
 def test_alerts_that_hold_stand_first(worlds):

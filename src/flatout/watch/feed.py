@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from flatout.base.records import Missing
+from flatout.machine.machine_facts import Machine
 from flatout.watch.alerts import Alert
 from flatout.watch.causes import Slow
 from flatout.watch.events import Notifier, code_of
-from flatout.watch.session import Look, Session
+from flatout.watch.follow import Training
+from flatout.watch.session import Look, Session, Verdict
 from flatout.watch.view.picture import Picture, cards_of, lately, processes_of, told_of
 from flatout.watch.view.traces import Traces
 
 SLOW_EVERY_S = 5.0
+VERDICT_EVERY_S = 20.0
 TOLD_KEPT = 200
 
 
@@ -29,6 +32,9 @@ class Feed:
         self._told: list[tuple[float, Alert]] = []
         self._slow: list[Slow] = []
         self._judged = 0.0
+        self._verdict: Verdict | None = None
+        self._verdict_at = 0.0
+        self._machine: Machine | None = None
 
     def look(self) -> Look:
         """One turn without a picture, for plain lines."""
@@ -49,6 +55,8 @@ class Feed:
         self._told = [*self._told, *((sample.t, alert) for alert in self.fresh)][-TOLD_KEPT:]
         if sample.t - self._judged >= SLOW_EVERY_S:
             self._judged, self._slow = sample.t, self._session.slow()
+        if training is not None and sample.t - self._verdict_at >= VERDICT_EVERY_S:
+            self._verdict_at, self._verdict = sample.t, self._verdict_on(training)
         pids = training.pids if training is not None else []
         return Picture(
             t=sample.t,
@@ -59,9 +67,18 @@ class Feed:
             lately=lately(self._session.spans),
             processes=processes_of(sample, pids),
             slow=self._slow,
+            verdict=self._verdict if training is not None else None,
             told=told_of(self._told, look.alerts),
             notes=[*look.notes, *(self._notifier.notes if self._notifier is not None else [])],
         )
+
+    def _verdict_on(self, training: Training) -> Verdict | None:
+        from flatout.watch import verdict  # the doctor's rules: the first look is not to wait for them
+
+        folder = self._session.folder
+        self._machine = self._machine or verdict.machine_now()
+        judged = None if folder is None else verdict.judge(folder, training, self._machine)
+        return None if judged is None else judged.verdict
 
     def seek(self, seconds: float) -> None:
         """There is nothing to go back to: what happens now is shown."""

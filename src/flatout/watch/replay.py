@@ -22,6 +22,7 @@ from flatout.watch.moments import Span, lay_together
 from flatout.watch.session import Watched
 from flatout.watch.story import Line, Story
 from flatout.watch.tail import Tail
+from flatout.watch.verdict import judge
 from flatout.watch.view.picture import Picture, cards_of, lately
 from flatout.watch.view.traces import Traces
 
@@ -72,6 +73,8 @@ class Replay:
         card = cards[0].uuid if len(cards) == 1 else None
         moments = lay_together(self._spans, self._samples, card if isinstance(card, str) else None, ended.pids)
         self.slow = slow_stretches(moments)
+        judged = judge(folder, self._trainings[-1]) if self._trainings else None
+        self.verdict = None if judged is None else judged.verdict
         self.traces = Traces(whole=True)
         for sample in self._samples:
             self.traces.add(sample)
@@ -113,6 +116,7 @@ class Replay:
             training=training,
             lately=lately(self._spans[max(0, place - 120) : place]),
             slow=[slow for slow in self.slow if slow.end <= t],
+            verdict=self.verdict if t >= self.ended else None,
         )
 
     def watched(self) -> Watched:

@@ -13,7 +13,7 @@ from flatout.doctor.model import Finding
 from flatout.launch import journals
 from flatout.launch.run import Finished
 from flatout.machine import facts, host
-from flatout.machine.machine_facts import Interpreter
+from flatout.machine.machine_facts import Interpreter, Machine
 from flatout.measure.model import Summary
 from flatout.measure.summary import summarise
 from flatout.report import run_device
@@ -35,12 +35,12 @@ class Judged(Struct, kw_only=True):
         return Verdict(bound_by=self.summary.bound_by, evidence=evidence, findings=list(map(finding_json, self.findings)))
 
 
-def judge(folder: Path, training: Training) -> Judged | None:
-    """None where its record cannot be read, or it is too young to be judged."""
+def judge(folder: Path, training: Training, machine: Machine | None = None) -> Judged | None:
+    """None where its record cannot be read, or it is too young to be judged. `machine`: where it was asked before."""
     if training.steps < FEWEST_STEPS:
         return None
     try:
-        summary = _written(folder) or _so_far(folder, training)
+        summary = _written(folder) or _so_far(folder, training, machine or machine_now())
         return Judged(summary=summary, findings=after_run.findings(summary))
     except (OSError, FlatoutError):
         return None
@@ -63,7 +63,11 @@ def _written(folder: Path) -> Summary | None:
     return records.read(file, Summary) if file.exists() else None
 
 
-def _so_far(folder: Path, training: Training) -> Summary:
+def machine_now() -> Machine:
+    return facts.machine(Interpreter())
+
+
+def _so_far(folder: Path, training: Training, machine: Machine) -> Summary:
     """As if it had ended with what its journals tell by now."""
     began = spawned_at(folder, training.last_told or 0.0)
     line = host.command_line(training.pid) if isinstance(training.pid, int) else Missing("no-steps")
@@ -76,4 +80,4 @@ def _so_far(folder: Path, training: Training) -> Summary:
         returncode=0,
         journals=journals.read(folder),
     )
-    return summarise(finished, facts.machine(Interpreter()))
+    return summarise(finished, machine)

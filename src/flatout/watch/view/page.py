@@ -8,13 +8,14 @@ from flatout.watch import lines
 from flatout.watch.lines import NOTHING
 from flatout.watch.view import plots, run_panels
 from flatout.watch.view.card_panels import PANEL, cards
+from flatout.watch.view.finding_panel import findings
 from flatout.watch.view.rows import Piece, Row, Rows, beside, box, fit, spread, wrapped
 from flatout.watch.view.scene import LENGTHS_S, SHOWN, Scene, blank, outside, reason
 from flatout.watch.view.traces import card_key
 
 NARROWEST = 40  # below that, one is asked for a larger window
 TWO_COLUMNS, WIDEST_LEFT = 120, 190
-LOWEST_PLOT, BEST_PLOT, NARROWEST_PLOT = 5, 9, 38
+LOWEST_PLOT, BEST_PLOT, NARROWEST_PLOT = 5, 9, 34
 KEYS = ("quit", "help", "pause", "longer", "card", "reasons", "kill", "language", "theme")
 LETTERS = {"quit": "q", "help": "?", "pause": "p", "longer": "+-", "card": "↑↓", "reasons": "r", "kill": "k", "language": "l"}
 LETTERS["theme"] = "t"
@@ -71,6 +72,7 @@ def _narrow(scene: Scene, width: int, height: int) -> Rows:
     machine = run_panels.host(scene, width)
     more = [
         *(run_panels.stretches(scene, width, 12) if scene.picture.slow else []),
+        *findings(scene, width, 12),
         *run_panels.processes(scene, width, 20),
         *run_panels.told(scene, width, 8),
     ]
@@ -84,15 +86,16 @@ def _wide(scene: Scene, width: int, height: int) -> Rows:
     left = min(WIDEST_LEFT, width * 3 // 5)
     right = width - left
     one = cards(scene, left, max(PANEL, height * 3 // 5))
-    two = [*run_panels.training(scene, right), *run_panels.stretches(scene, right, 14), *run_panels.host(scene, right)]
+    two = [*run_panels.training(scene, right), *run_panels.stretches(scene, right, 14), *findings(scene, right, 12)]
+    two += run_panels.host(scene, right)
     two += [*run_panels.processes(scene, right, max(3, height - len(two) - 12)), *run_panels.told(scene, right, 12)]
     names = _plotted(scene)
-    tall = max(LOWEST_PLOT, height - len(one))
-    across, down = _grid(left, tall, len(names))
-    one += _plots(scene, left, tall, names)
-    rest = names[across * down :]
-    if rest and height - len(two) >= LOWEST_PLOT:
-        two += _plots(scene, right, height - len(two), rest)
+    # The machine's plots stand under the machine, where there is room.
+    beneath = [name for name in names if name.startswith("host.")]
+    if height - len(two) < LOWEST_PLOT or beneath == names:
+        beneath = []
+    one += _plots(scene, left, max(LOWEST_PLOT, height - len(one)), [name for name in names if name not in beneath])
+    two += _plots(scene, right, height - len(two), beneath) if beneath else []
     return beside([(one, left), (two, right)])
 
 

@@ -13,6 +13,7 @@ from flatout.watch.alerts import AT_LIMIT_C, Alert
 from flatout.watch.causes import CARD_FULL, Slow
 from flatout.watch.follow import Training
 from flatout.watch.moments import Span
+from flatout.watch.session import Verdict
 
 LATELY_S = 60.0  # of phases
 NEAR_LIMIT_C = 8
@@ -58,6 +59,7 @@ class Picture(Record):
     slow: list[Slow] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)  # the newest last
     notes: list[Note] = field(default_factory=list)
+    verdict: Verdict | None = None  # on the training so far
 
 
 def cards_of(sample: Sample, pids: Iterable[int] = ()) -> list[CardView]:

@@ -187,7 +187,8 @@ def _flowing(parts: list[Row], width: int, gap: int = 3) -> Rows:
 
 
 def _barred(head: Row, share: float, style: str, width: int) -> Row:
-    return fit([*head, *plots.bar([(share, style, plots.FULL)], max(4, width - width_of(head)))], width)
+    room = width - width_of(head)
+    return fit([*head, *plots.bar([(share, style, plots.FULL)], room)] if room >= 4 else head, width)
 
 
 def processes(scene: Scene, width: int, most: int) -> Rows:
