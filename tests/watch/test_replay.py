@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from recorded_screens import RUN, Clock, World
@@ -14,8 +15,9 @@ from flatout.base.records import Missing
 from flatout.base.words import LANGUAGES, Words
 from flatout.cli import watch
 from flatout.watch import lines, replay
+from flatout.watch.feed import Feed
 from flatout.watch.replay import Replay
-from flatout.watch.session import Watched
+from flatout.watch.session import Session, Watched
 from flatout.watch.view import page
 from flatout.watch.view.scene import Scene
 
@@ -52,6 +54,21 @@ def test_it_tells_what_the_session_told(ended):
     watched = again.watched()
     assert watched.means.cards[0].figures["temperature_c"].high == 91
     assert records.decode(records.encode(watched), Watched) == watched
+
+
+def test_a_window_opened_again_begins_with_the_last_minutes(ended, monkeypatch):
+    folder, world, _, environ = ended
+    monkeypatch.setitem(sys.modules, "pynvml", world.fake)
+    with Session(world.clock, folder, environ) as session:
+        feed = Feed(session)
+        world.clock.sleep(2)
+        feed.turn()
+        assert "card.0.temperature_c" not in feed.traces.names()  # the first picture does not wait for the history
+        world.clock.sleep(1)
+        picture = feed.turn()
+        seen = feed.traces.window("card.0.temperature_c", picture.t, 120, 12)
+    assert None not in seen
+    assert max(seen) > 85
 
 
 def test_what_came_later_is_not_shown(ended):

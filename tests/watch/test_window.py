@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("textual")
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from recorded_screens import RUN, World
 
@@ -189,6 +189,7 @@ def test_widths_of_chinese():
 
 
 @settings(max_examples=6)
+@example(seed=218, width=80, height=24)  # the library fails where the doctor's rules ask for the driver
 @given(seed=st.integers(0, 10**9), width=st.integers(1, 300), height=st.integers(1, 80))
 def test_a_door_that_fails_at_any_call_never_stops_it(tmp_path_factory, seed, width, height):
     with pytest.MonkeyPatch.context() as patched:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from flatout.base.records import Missing
 from flatout.machine.machine_facts import Machine
+from flatout.machine.telemetry import Sample
+from flatout.watch import past_looks
 from flatout.watch.alerts import Alert
 from flatout.watch.causes import Slow
 from flatout.watch.events import Notifier, code_of
 from flatout.watch.follow import Training
 from flatout.watch.session import Look, Session, Verdict
 from flatout.watch.view.picture import Picture, cards_of, lately, processes_of, told_of
-from flatout.watch.view.traces import Traces
+from flatout.watch.view.traces import FINE_KEPT, Traces
 
 SLOW_EVERY_S = 5.0
 VERDICT_EVERY_S = 20.0
@@ -29,6 +31,8 @@ class Feed:
         self.code: int | None = None  # of the first event that was wanted
         self.traces = Traces()
         self.fresh: list[Alert] = []  # of the last turn
+        self._first: Sample | None = None
+        self._begun = False
         self._told: list[tuple[float, Alert]] = []
         self._slow: list[Slow] = []
         self._judged = 0.0
@@ -49,7 +53,7 @@ class Feed:
     def turn(self) -> Picture:
         look = self.look()
         sample, training = look.sample, look.training
-        self.traces.add(sample)
+        self._trace(sample)
         if training is not None:
             self.traces.add_spans(training.run_id, self._session.spans)
         self._told = [*self._told, *((sample.t, alert) for alert in self.fresh)][-TOLD_KEPT:]
@@ -71,6 +75,18 @@ class Feed:
             told=told_of(self._told, look.alerts),
             notes=[*look.notes, *(self._notifier.notes if self._notifier is not None else [])],
         )
+
+    def _trace(self, sample: Sample) -> None:
+        """The history is read at the second turn: the first picture is not to wait for it."""
+        if not self._begun:
+            if self._first is None:
+                self._first = sample
+                return
+            self._begun = True
+            kept = past_looks.looks(self._session.environ, sample.t - FINE_KEPT, self._first.t - 0.5)
+            self.traces.begin_with(kept, self._first)
+            self.traces.add(self._first)
+        self.traces.add(sample)
 
     def _verdict_on(self, training: Training) -> Verdict | None:
         from flatout.watch import verdict  # the doctor's rules: the first look is not to wait for them

@@ -106,6 +106,10 @@ class Session:
         """Of the run that is followed."""
         return self._follow.folder if self._follow else None
 
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return self._environ
+
     def slow(self) -> list[Slow]:
         return slow_stretches(list(self._moments))
 

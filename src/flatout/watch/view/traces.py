@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from flatout.base.records import Missing
+from flatout.base.records import Missing, replace
 from flatout.machine.telemetry import Sample
 from flatout.watch.moments import Span
 
@@ -83,6 +83,16 @@ class Traces:
         self._bucket: tuple[int, dict[str, list[float]]] = (0, {})
         self._run_id = ""
 
+    def begin_with(self, kept: Sequence[Sample], now: Sample) -> None:
+        """What the history holds of the last minutes. Its cards have no numbers: they are those that are there now."""
+        cards = () if isinstance(now.cards, Missing) else now.cards
+        numbers = {card.uuid: card.index for card in cards}
+        for sample in kept:
+            here = () if isinstance(sample.cards, Missing) else sample.cards
+            known = tuple(replace(card, index=numbers[card.uuid]) for card in here if card.uuid in numbers)
+            if sample.t < now.t:
+                self.add(replace(sample, cards=known))
+
     def add(self, sample: Sample) -> None:
         values = {name: float(value) for name, value in _figures(sample).items() if not isinstance(value, Missing)}
         with self._lock:
@@ -101,6 +111,8 @@ class Traces:
         with self._lock:
             if run_id != self._run_id:
                 self._run, self._run_id = Ring(self._run_kept), run_id
+            if spans and not self._run.times:
+                self._run.add(spans[0].start, {})  # a span stands for the time since it began
             last = self._run.times[-1] if self._run.times else -math.inf
             for span in spans[bisect_right(spans, last, key=lambda one: one.end) :]:
                 self._run.add(span.end, _of_span(span))
