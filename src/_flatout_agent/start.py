@@ -258,6 +258,7 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
         compile_time,
         device_copies,
         evaluation_without_loader,
+        garbage_collection,
         loader_wait,
         optimizer_steps,
     )
@@ -273,6 +274,7 @@ def install(torch: Any, tape: Tape, patches: Patches) -> Patches:
     loader_wait.watch(torch, tape, patches)
     checkpoint_saves.watch(torch, tape, patches)
     evaluation_without_loader.watch(torch, tape, patches)
+    garbage_collection.watch(tape, patches)
     patches.on_take_off(Inputs(torch, tape).take_off)
     steps = optimizer_steps.watch(torch, tape, patches)
     tape.glances = Glances(torch, tape, steps, torch.utils.data.dataloader._BaseDataLoaderIter)
@@ -311,6 +313,7 @@ def totals_of(clock: StepClock) -> dict[str, Any]:
         "saves": clock.saves.told() if clock.saves.total else None,
         "script_outside": clock.script_outside,
         "put_on": clock.put_on,
+        "gc": clock.collected,
         "copy_sampled": [clock.copy_device_ns, clock.copy_host_ns],
         "loaders": clock.loaders.told(),
         "warm": clock.warm,

@@ -67,7 +67,7 @@ COMMANDS = {
         "--json",
         "--help",
     },
-    "watch": {"--lang", "--once", "--for", "--json", "--help"},
+    "watch": {"--lang", "--once", "--for", "--until", "--notify", "--plain", "--json", "--help"},
     "facts": {"--lang", "--python", "--json", "--help"},
     "explain": {"--lang", "--help"},
 }

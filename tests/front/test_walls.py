@@ -28,6 +28,7 @@ ROOMS = [
 DOORS = {
     "click": {"flatout.cli.commandline"},
     "rich": {"flatout.report.terminal"},
+    "textual": {"flatout.watch.window"},
     "msgspec": {"flatout.base.records"},
     "pynvml": {"flatout.machine.nvml"},
     "psutil": {"flatout.machine.host"},

@@ -54,6 +54,7 @@ class StepClock(PhaseTotals):
         self.recurring = {"validation": Recurring(), "checkpoint": Recurring()}  # within epochs
         self.saves = Saves()
         self.samples_before = 0  # of the steps before it was known what a step takes
+        self.collected = 0  # inside Python's garbage collector, whatever the phase
         self.put_on = 0  # of flatout's own work: putting settings on
         self.warm: dict[str, object] | None = None
         self.loaders = Loaders()

@@ -107,7 +107,7 @@ SHAPES: dict[str, tuple[dict[str, Shape], dict[str, Shape]]] = {
         {
             "phases": phases,
             **dict.fromkeys(COUNTS, count),
-            **dict.fromkeys(("t", "script_outside", "put_on"), number),
+            **dict.fromkeys(("t", "script_outside", "put_on", "gc"), number),
             "copy_sampled": pair,
             "loaders": several(loader),
             "warm": warm,

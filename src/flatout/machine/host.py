@@ -8,11 +8,12 @@ import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
 from flatout.base.records import Missing, Struct
+from flatout.base.secrets import hide
 from flatout.machine.machine_facts import HostMemory, Processor, System
 from flatout.machine.run_look import HostStrain
 
@@ -308,3 +309,37 @@ def kill(processes: list[psutil.Process]) -> None:
     for one in processes:
         with contextlib.suppress(psutil.Error):
             one.kill()
+
+
+def identity(pid: int) -> dict[str, Any] | Missing:
+    """Who has this number now: when it started, its command line, its user."""
+    try:
+        one = psutil.Process(pid)
+        with one.oneshot():
+            words = one.cmdline() or [one.name()]
+            return {"started": one.create_time(), "command": " ".join(hide(words)), "user": _user(one)}
+    except psutil.AccessDenied:
+        return Missing("not-permitted")
+    except (psutil.Error, OSError):
+        return Missing("no-such-process")
+
+
+def end(pid: int, started: float, number: int) -> Missing | None:
+    """Sends the signal, but never to another process that has got the same number meanwhile. None: it was sent."""
+    try:
+        one = psutil.Process(pid)
+        if pid <= 1 or abs(one.create_time() - started) > 0.01:
+            return Missing("no-such-process")
+        one.send_signal(number)
+    except (psutil.AccessDenied, PermissionError):
+        return Missing("not-permitted")
+    except (psutil.Error, OSError, ValueError):
+        return Missing("no-such-process")
+    return None
+
+
+def _user(one: psutil.Process) -> str:
+    try:
+        return str(one.username())
+    except (psutil.Error, OSError, KeyError):
+        return ""

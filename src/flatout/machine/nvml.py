@@ -35,19 +35,13 @@ UNNAMED = "NVIDIA GPU"
 
 def driver() -> Driver:
     """What the driver's own library says of itself and its cards, now."""
+    nvml = start()
+    if isinstance(nvml, Missing):
+        return _nothing(nvml)
     try:
-        import pynvml
-    except ImportError as error:
-        return _nothing(Missing("nvml-package-missing", str(error)))
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return _nothing(Missing(_reason(pynvml, error), str(error)))
-    try:
-        return Driver(version=ask(pynvml, _version), cuda=ask(pynvml, _cuda), gpus=ask(pynvml, _gpus), nvml_error="none")
+        return Driver(version=ask(nvml, _version), cuda=ask(nvml, _cuda), gpus=ask(nvml, _gpus), nvml_error="none")
     finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+        stop(nvml)
 
 
 @contextlib.contextmanager

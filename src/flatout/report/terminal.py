@@ -10,12 +10,27 @@ from typing import NoReturn, TextIO
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from flatout.base.printable import printable
 
-__all__ = ["Console", "Group", "RenderableType", "Table", "Text", "bar", "cell_len", "console_on", "hanging", "picture", "show"]
+__all__ = [
+    "Console",
+    "Group",
+    "RenderableType",
+    "Segment",
+    "Style",
+    "Table",
+    "Text",
+    "bar",
+    "cell_len",
+    "console_on",
+    "hanging",
+    "picture",
+    "show",
+]
 
 NARROW, WIDE = 60, 110
 

@@ -50,20 +50,21 @@ class Follow:
     """`poll(now)` reads what is new. A folder that is deleted meanwhile ends the training, with a reason."""
 
     def __init__(self, folder: Path, here: Path | None = None) -> None:
-        self._folder = folder
+        self.folder = folder
         self._here = here or Path.cwd()
         self._tails: dict[Path, Tail] = {}
         self._stories: dict[Path, Story] = {}
         self._spawned: float | None = None
         self._length: tuple[int | None, run_length.RunLength | None] | None = None
+        self._epochs: float | Missing = NOT_YET
         self._longest_s = 0.0
         self._last_told: float | None = None
         self.spans: list[Span] = []  # of the leading process, the last hour's and more
 
     def poll(self, now: float) -> Training:
-        training = Training(run_id=self._folder.name)
+        training = Training(run_id=self.folder.name)
         if self._spawned is None:
-            self._spawned = _spawned(self._folder, now)
+            self._spawned = spawned_at(self.folder, now)
         fresh = self._read(now)
         stories = list(self._stories.values())
         lead = max(stories, key=lambda story: (story.steps, -story.rank), default=None)
@@ -78,7 +79,7 @@ class Follow:
     def _read(self, now: float) -> dict[int, list[Span]]:
         fresh: dict[int, list[Span]] = {}
         try:
-            paths = sorted(self._folder.glob(wire.journal_name("*")))[:MOST_JOURNALS]
+            paths = sorted(self.folder.glob(wire.journal_name("*")))[:MOST_JOURNALS]
         except OSError:
             paths = []
         for path in paths:
@@ -95,42 +96,56 @@ class Follow:
         if told is not None and self._last_told is not None and told > self._last_told:
             self._longest_s = max([self._longest_s, *(span.end - span.start for span in self.spans[-8:] if span.steps)])
         self._last_told = told
-        training.pid = lead.pid if lead.pid is not None else NOT_YET
-        training.steps, training.samples = lead.steps, lead.samples
-        training.step_s, training.samples_per_s = lead.step_s, lead.samples_per_s
-        training.phases, training.losses = lead.phases, lead.losses
-        training.not_finite_from, training.epoch = lead.not_finite_from, lead.epoch
-        training.last_told, training.pause_s, training.longest_s = told, lead.pause_s, self._longest_s
+        training.longest_s = self._longest_s
         length = self._run_length(lead)
-        # Said by the command line, not put together from steps: an epoch's length is known to a window's length alone.
-        said = length is not None and length.source == "own-argument" and length.epochs == int(length.epochs or 0)
-        training.epochs = length.epochs if said and length is not None and length.epochs else Missing("length-unknown")
-        training.left_s = lead.left_s(None if length is None else length.steps)
+        tell(training, lead, None if length is None else length.steps, self._epochs)
 
     def _run_length(self, lead: Story) -> run_length.RunLength | None:
         """Looked for once, and once more when it is known how long an epoch is."""
         if self._length is not None and self._length[0] == lead.epoch_steps:
             return self._length[1]
         line = host.command_line(lead.pid) if lead.pid is not None else Missing("not-reported")
-        found = None
-        if not isinstance(line, Missing) and line:
-            try:
-                found = run_length.find_length(line, None, {"loaders": [lead.epoch_steps]}, self._here)
-            except (FlatoutError, OSError, ValueError):
-                found = None
+        found = None if isinstance(line, Missing) else length_by(line, lead.epoch_steps, self._here)
+        self._epochs = Missing("length-unknown") if isinstance(line, Missing) else epochs_said(line)
         self._length = (lead.epoch_steps, found)
         return found
 
     def _ended(self, stories: list[Story]) -> str | None:
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return "record-gone"
         if any(story.ran_out_of_memory and story.finished for story in stories):
             return "out-of-memory"
-        if (self._folder / SUMMARY).exists() or (stories and all(story.finished for story in stories)):
+        if (self.folder / SUMMARY).exists() or (stories and all(story.finished for story in stories)):
             return "finished"
         pids = [story.pid for story in stories if story.pid is not None and not story.finished]
         if pids and not any(host.is_alive(pid) for pid in pids):
             return "killed"
+        return None
+
+
+def tell(training: Training, lead: Story, steps: int | None, epochs: float | Missing) -> None:
+    """What the leading process says, up to where it was read."""
+    training.pid = lead.pid if lead.pid is not None else NOT_YET
+    training.steps, training.samples = lead.steps, lead.samples
+    training.step_s, training.samples_per_s = lead.step_s, lead.samples_per_s
+    training.phases, training.losses = lead.phases, lead.losses
+    training.not_finite_from, training.epoch = lead.not_finite_from, lead.epoch
+    training.last_told, training.pause_s = lead.last_window, lead.pause_s
+    training.epochs = epochs
+    training.left_s = lead.left_s(steps)
+
+
+def epochs_said(command: list[str]) -> float | Missing:
+    """By the command line, not put together from steps: an epoch's length is known to a window's length alone."""
+    said = run_length.by_argument(command, None) if command else None
+    return Missing("length-unknown") if said is None or not said.epochs else said.epochs
+
+
+def length_by(command: list[str], epoch_steps: int | None, here: Path) -> run_length.RunLength | None:
+    """What the command line says of the run's length."""
+    try:
+        return run_length.find_length(command, None, {"loaders": [epoch_steps]}, here) if command else None
+    except (FlatoutError, OSError, ValueError):
         return None
 
 
@@ -165,7 +180,7 @@ def find_running(here: Path, environ: Mapping[str, str] = os.environ) -> Path | 
     return None
 
 
-def _spawned(folder: Path, now: float) -> float:
+def spawned_at(folder: Path, now: float) -> float:
     try:
         value = json.loads((folder / "job.json").read_text(encoding="utf-8")).get("spawned")
     except (OSError, ValueError, AttributeError):

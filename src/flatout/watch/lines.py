@@ -8,6 +8,7 @@ from collections.abc import Callable
 from flatout.base.records import Missing
 from flatout.base.words import Words
 from flatout.machine.telemetry import CardSample, HostSample
+from flatout.report.load import GOOD
 from flatout.report.numbers import count, gibibytes, percent, seconds
 from flatout.watch.alerts import Alert
 from flatout.watch.causes import Cause, Slow
@@ -56,11 +57,18 @@ def once(look: Look, words: Words) -> list[str]:
 
 def summary(watched: Watched, words: Words) -> list[str]:
     means = watched.means
-    found = [words("watch.over", time=seconds(watched.ended - watched.started), looks=means.looks)]
+    time_s = seconds(watched.ended - watched.started)
+    if not means.looks:  # a replay of what nobody watched
+        return [words("watch.no-looks", time=time_s), *_of_the_run(watched, words)]
+    found = [words("watch.over", time=time_s, looks=means.looks)]
     if means.no_cards is not None:
         found.append(words("watch.no-cards", why=words(f"missing.{means.no_cards.reason}")))
     for card in means.cards:
         found += _means(card, words)
+        utilisation = card.figures.get("utilisation")
+        if watched.training is None and utilisation is not None and utilisation.looks:
+            # Where a training is watched, its verdict says more.
+            found.append(words("load.busy" if utilisation.mean >= GOOD else "load.idle"))
     host = means.host
     found.append(
         words(
@@ -70,6 +78,11 @@ def summary(watched: Watched, words: Words) -> list[str]:
             memory_peak=_peak(host.get("memory_used_bytes"), gibibytes),
         )
     )
+    return [*found, *_of_the_run(watched, words)]
+
+
+def _of_the_run(watched: Watched, words: Words) -> list[str]:
+    found = []
     if watched.training is not None:
         found.append(_training(watched.training, words))
         found += [line for slow in watched.slow for line in stretch(slow, words)] or [words("watch.no-slow")]
@@ -152,9 +165,9 @@ def _training(training: Training, words: Words) -> str:
         )
     ]
     if not isinstance(training.epoch, Missing) and training.epoch:
-        parts.append(
-            words("watch.epoch", epoch=f"{training.epoch:.1f}", epochs=_of(training.epochs, lambda value: f"{value:g}"))
-        )
+        key = "watch.turns" if isinstance(training.epochs, Missing) else "watch.epoch"
+        epochs = _of(training.epochs, lambda value: f"{value:g}")
+        parts.append(words(key, epoch=f"{training.epoch:.1f}", epochs=epochs))
     if not isinstance(training.left_s, Missing) and training.running:
         parts.append(words("watch.left", time=seconds(training.left_s)))
     return words("watch.comma").join(parts)

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flatout.base.clock import Clock
-from flatout.base.records import Missing, Record, field
+from flatout.base.records import Missing, Record, Struct, field
 from flatout.machine.sampler import Sampler
 from flatout.machine.telemetry import CardSample, Sample
 from flatout.measure.model import Note
@@ -19,7 +19,7 @@ from flatout.watch.alerts import Alert, Raised, alerts
 from flatout.watch.causes import Slow, slow_stretches
 from flatout.watch.follow import Follow, Training, find_running, values_of
 from flatout.watch.means import Means
-from flatout.watch.moments import BESIDE_S, Moment, lay_together
+from flatout.watch.moments import BESIDE_S, Moment, Span, lay_together
 
 LOOK_FOR_RUNS_S = 5.0
 PENDING = 900  # looks that wait for the training to tell of the same time: an old run tells every few minutes
@@ -38,6 +38,12 @@ class Look(Record):
     notes: list[Note] = field(default_factory=list)
 
 
+class Verdict(Struct, kw_only=True):
+    bound_by: str = "unknown"
+    evidence: dict[str, float] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)  # as in `doctor --json`
+
+
 class Watched(Record):
     """A whole session: what `flatout watch --for N --json` prints at its end."""
 
@@ -49,6 +55,7 @@ class Watched(Record):
     training: Training | None = None
     slow: list[Slow] = field(default_factory=list)
     alerts: list[Alert] = field(default_factory=list)  # each as it was first raised
+    verdict: Verdict | None = None  # of the training
     notes: list[Note] = field(default_factory=list)
 
 
@@ -84,11 +91,27 @@ class Session:
         self._samples.append(sample)
         self._pending.append(sample)
         self._training = self._read_training(sample.t)
-        spans = self._follow.spans if self._follow else []
-        found = alerts(sample.t, self._training, spans, list(self._samples))
+        found = alerts(sample.t, self._training, self.spans, list(self._samples))
         fresh = self._raised.new(found)
         self._all_raised += fresh
         return Look(sample=sample, training=self._training, alerts=found, notes=list(self._history.notes)), fresh
+
+    @property
+    def spans(self) -> list[Span]:
+        """Of the training that is followed, so far."""
+        return self._follow.spans if self._follow else []
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the run that is followed."""
+        return self._follow.folder if self._follow else None
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return self._environ
+
+    def slow(self) -> list[Slow]:
+        return slow_stretches(list(self._moments))
 
     def summary(self) -> Watched:
         return Watched(
@@ -96,7 +119,7 @@ class Session:
             ended=self._sampler.now(),
             means=self._means,
             training=self._training,
-            slow=slow_stretches(list(self._moments)),
+            slow=self.slow(),
             alerts=self._all_raised,
             notes=list(self._history.notes),
         )

@@ -37,7 +37,7 @@ def find_length(line: Sequence[str], asked: int | None, ready: Mapping[str, Any]
     earlier = earlier_run(line, here)
     if earlier is not None:
         return _of_a_run(earlier, ready, epoch_steps)
-    return _by_argument(line, epoch_steps)
+    return by_argument(line, epoch_steps)
 
 
 def by_steps(steps: int, epoch_steps: float | None, source: str) -> RunLength:
@@ -127,7 +127,7 @@ def _ended(path: Path, line: Sequence[str]) -> Summary | None:
     return summary if not cut and _is_of(summary, line) else None
 
 
-def _by_argument(line: Sequence[str], epoch_steps: float | None) -> RunLength | None:
+def by_argument(line: Sequence[str], epoch_steps: float | None) -> RunLength | None:
     steps = _number(line, LENGTH)
     if steps is not None:
         return by_steps(steps, epoch_steps, "own-argument")
