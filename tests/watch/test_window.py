@@ -139,7 +139,7 @@ def test_every_row_is_as_wide_as_the_window(worlds, cards, language):
 def test_nothing_missing_is_shown_as_zero(worlds):
     scene, rows = shown(worlds(1), 100, 40)
     (fan,) = [row[place + 2] for row in rows for place, one in enumerate(row) if one.text == "fan"]
-    assert (fan.text, fan.tip) == ("–", "not shown: not supported by this card")
+    assert (fan.text, fan.tip) == ("–", "not shown: not supported by this GPU")
     unknown = [
         replace(view, sample=replace(view.sample, **dict.fromkeys(GONE, Missing("card-gone")))) for view in scene.picture.cards
     ]
@@ -156,7 +156,7 @@ GONE = [name for name in CardSample.__struct_fields__ if name not in ("index", "
 def test_without_a_card_the_rest_is_shown_and_why(worlds):
     _, rows = shown(worlds(0), 80, 22)
     text = plain(rows)
-    assert text.startswith(" No GPU is shown: the package nvidia-ml-py is not installed.")
+    assert text.startswith(" No GPU data: the package nvidia-ml-py is not installed.")
     assert "Machine lab-7" in text
     assert "the GPU was too hot" not in text
     assert "3,000" in text
@@ -268,7 +268,7 @@ def test_the_reason_is_there_when_one_points_at_it(worlds):
         lines = text_of(app).splitlines()
         y = next(place for place, line in enumerate(lines) if "fan –" in line)
         await pilot.hover(offset=(lines[y].index("fan –") + 4, y))
-        assert app.query_one("#body").tooltip == "not shown: not supported by this card"
+        assert app.query_one("#body").tooltip == "not shown: not supported by this GPU"
 
     driven(Still(worlds(1)), (80, 24), act)
 

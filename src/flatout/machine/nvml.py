@@ -247,4 +247,6 @@ def _process_name(nvml: Any, pid: int) -> str:
 
 
 def text_of(value: str | bytes) -> str:
+    if not isinstance(value, str | bytes):
+        raise TypeError(type(value).__name__)  # a failing library gives anything
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
