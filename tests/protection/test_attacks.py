@@ -118,9 +118,9 @@ def attacked(ground, kind, tried, about, *who, places=None):
     for one in who:
         once = [attack.__name__ for attack in attacks.ONCE[one]]
         ground.plant([attack.__name__ for attack in attacks.chosen(one, about)], once, places or ground.places, everywhere)
-    if tried["user"] == "nobody":
-        if ground.mounts is None or not shutil.which("setpriv"):
-            pytest.skip("only root can be another user")
+    # Only root can be another user, and show him the interpreter; who is not root is an ordinary user himself.
+    user = tried["user"] if ground.mounts is not None and shutil.which("setpriv") else "self"
+    if user == "nobody":
         ground.give_to(NOBODY)
     before = ground.snapshots()
     environ = {name: value for name, value in os.environ.items() if name != "LOGNAME"}
@@ -128,13 +128,13 @@ def attacked(ground, kind, tried, about, *who, places=None):
         XDG_CACHE_HOME=str(ground.cache),
         HOME=str(ground.places["~"]),
         TMPDIR=str(ground.temporary),
-        USER=tried["user"],
+        USER=user,
         PYTHONPATH=f"{SOURCE}{os.pathsep}{HERE}",
         OMP_NUM_THREADS="1",
         ATTACKS_EVERYWHERE="1" if everywhere else "",
     )
     line = [sys.executable, HERE / "trial_under.py", kind, HERE / "attacks.py", ":".join(places or ground.places), about, *who]
-    ended = ground.run(line, tried["user"], environ)
+    ended = ground.run(line, user, environ)
     if f"FLATOUT_TRIALS={kind}: this system does not give it" in ended.stderr:
         pytest.skip(f"no {kind} here")
     assert ended.returncode == 0, ended.stderr

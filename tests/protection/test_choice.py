@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import QUIET
+from conftest import QUIET, landlock_version
 from flatout.base.errors import UsageError
 from flatout.base.words import LANGUAGES, Words
 from flatout.cli import batch_flags
@@ -18,6 +18,8 @@ from flatout.launch.protection import KINDS, Kind, Trying, choose
 from flatout.launch.python_guard import Guard
 from flatout.tune.batch.command_line import RateRule
 from flatout.tune.search.questions_and_answers import BatchGoal
+
+LANDLOCK = pytest.mark.skipif(landlock_version() < 2, reason="no Landlock here")
 
 
 def trying(tmp_path, wanted="", line=(sys.executable, "train.py")):
@@ -95,6 +97,7 @@ def test_tune_asks_for_help_under_the_guard(tmp_path, monkeypatch):
     assert (tmp_path / "results.csv").read_text(encoding="ascii") == "mine"
 
 
+@LANDLOCK
 def test_what_is_changed_past_landlock_by_the_help_ends_the_command(tmp_path):
     (tmp_path / "train.py").write_text(
         "import subprocess\nsubprocess.run(['/bin/sh', '-c', 'chmod 600 results.csv'])\n" + HASTY, encoding="ascii"
@@ -104,8 +107,6 @@ def test_what_is_changed_past_landlock_by_the_help_ends_the_command(tmp_path):
     command = [sys.executable, "-m", "flatout", "run", "--batch-size", "8", "train.py"]
     environ = {**os.environ, **QUIET, "FLATOUT_TRIALS": "landlock", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environ)
-    if "Landlock" not in ended.stderr:
-        pytest.skip("no Landlock here")
     assert "rights, owner, times" in ended.stderr  # before it was started
     assert f"{tmp_path / 'results.csv'} was changed while the script printed its --help" in ended.stderr
     assert ended.returncode == 1
@@ -136,7 +137,7 @@ print("got", parser.parse_args().batch_size)
 """
 
 
-@pytest.mark.parametrize("kind", ["overlay", "landlock"])
+@pytest.mark.parametrize("kind", ["overlay", pytest.param("landlock", marks=LANDLOCK)])
 def test_a_script_that_prints_its_help_changes_nothing(tmp_path, kind):
     here = tmp_path / "project"
     here.mkdir()
@@ -167,8 +168,8 @@ def test_a_script_that_prints_its_help_changes_nothing(tmp_path, kind):
             opened.setblocking(False)
             with pytest.raises(BlockingIOError):
                 opened.recv(10)
-    if "no argument" in ended.stderr and "held" not in ended.stderr:
-        pytest.skip(f"no {kind} here")
+    if kind == "overlay" and f"FLATOUT_TRIALS={kind}: this system does not give it" in ended.stderr:
+        pytest.skip("no overlays here")
     assert "got 8" in ended.stdout, ended.stderr
     told = kept.stat()
     assert (kept.read_text(encoding="ascii"), told.st_mode & 0o777, told.st_mtime, os.listxattr(kept)) == ("mine", 0o640, 2, [])

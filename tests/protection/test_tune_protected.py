@@ -84,8 +84,11 @@ def test_what_is_written_to_by_the_command_itself_no_trial_has_changed(kind, lin
     (tmp_path / "log.txt").write_text("of before")
     command = f"{sys.executable} -m flatout tune --no-parity --budget 4s train.py"
     environ = {**os.environ, **QUIET, "FLATOUT_TRIALS": kind}
-    subprocess.run(line.format(command), shell=True, cwd=tmp_path, env=environ, check=True, start_new_session=True)
-    assert "past the watch" not in (tmp_path / "log.txt").read_text()
+    piped = ["bash", "-o", "pipefail", "-c", line.format(command)]  # the exit code of tune, not that of tee
+    ended = subprocess.run(piped, cwd=tmp_path, env=environ, check=False, start_new_session=True)
+    said = " ".join((tmp_path / "log.txt").read_text().split())
+    assert ended.returncode == 0, said
+    assert "past the watch" not in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a pipeline has open, Linux tells")

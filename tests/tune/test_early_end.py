@@ -215,6 +215,7 @@ def test_a_script_that_dies_is_no_measurement(ran):
     assert (measured(made, Scale(batches=None)).reason, measured(made, Scale(batches=None)).detail) == ("failed", "3")
 
 
+@pytest.mark.calm
 def test_what_comes_every_so_many_steps_is_counted_as_often_as_it_comes(ran):
     """Between the settling and the cut it came once or twice, by chance."""
     evaluates = LOOP.replace("while True:", "import time\nnumber = 0\nwhile True:\n    time.sleep(0.005)\n    number += 1", 1)
