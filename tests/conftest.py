@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -132,6 +134,15 @@ def plain(tmp_path):
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """A server of forks that have torch already; started when the first one is wanted."""
+    from forks import Forks  # tests/run
+
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(Forks()))
 
 
 @pytest.fixture

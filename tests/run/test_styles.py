@@ -11,9 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import psutil
@@ -21,7 +19,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from forks import WHOLE, Forks
+from forks import WHOLE
 
 from conftest import QUIET, Ended, torch_version
 
@@ -89,13 +87,6 @@ CASES = {
 
 # What --standalone means since torch 2.1; in 2.0 that one has a fixed port, and both runs of a test would want it.
 TWO_RANKS = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2"]
-
-
-@pytest.fixture(scope="module")
-def forks():
-    """Started when the first one is wanted."""
-    with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(Forks()))
 
 
 # Each has a near relative that runs every time.
