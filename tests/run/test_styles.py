@@ -106,6 +106,7 @@ THOROUGH = {
     "l-bfgs",
     "scripted-model",
     "evaluates-inside",
+    "torch-profiler",
     "wgan-gp",
     "loader-subclasses",
 }
