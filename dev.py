@@ -6,6 +6,7 @@
     python3 dev.py test --torch 2.4.1     the tests of agent, knobs and library on another torch, in an environment of its own
     python3 dev.py test --lowest          the front's tests on the oldest dependencies that pyproject.toml allows
     python3 dev.py test -- -k words       what follows -- goes to pytest
+    python3 dev.py test --quick           what decides, without linters: no test that starts a process, two minutes at most
     python3 dev.py test --thorough        the few that take long and rarely tell anything new
     python3 dev.py lint                   linters and types alone
     python3 dev.py prepare --torch 2.4.1  only the environments, all that are named at the same time
@@ -32,6 +33,13 @@ OLDEST_PYTHON = (3, 11)
 ON_ANOTHER_TORCH = ["tests/agent", "tests/run/test_specimens.py", "tests/run/test_styles.py", "tests/run/test_scripts.py"]
 WITH_KNOBS = ["tests/apply", "tests/api"]  # need torch 2.4
 SPECIMENS_NEED = ["numpy", "pillow", "pyyaml"]
+# The folders whose tests mostly start nothing; of these, the files in which none does.
+QUICK = ("front", "doctor", "knobs", "machine", "tune", "watch", "wild")
+STARTS = re.compile(
+    r'importorskip\("torch"\)|^import (?:subprocess|multiprocessing)'
+    r"|^def \w+\([^)]*\b(?:flatout|plain|script|forks|overlay_for)\b",
+    re.MULTILINE,
+)
 
 
 def say(text: str) -> None:
@@ -181,6 +189,17 @@ def files_with(mark: str) -> tuple[str, ...]:
     return tuple(str(file) for file in files if f"mark.{mark}" in file.read_text(encoding="utf-8"))
 
 
+def quick_files() -> list[str]:
+    files = [file for name in QUICK for file in sorted((ROOT / "tests" / name).rglob("test_*.py"))]
+    return [str(file) for file in files if not STARTS.search(file.read_text(encoding="utf-8"))]
+
+
+def quick(pytest_arguments: list[str]) -> None:
+    python = main_environment().prepare().python
+    chosen = ("-m", "not alone and not calm and not gpu and not thorough")
+    run(python, "-m", "pytest", "-q", *SIDE_BY_SIDE, *chosen, *quick_files(), *pytest_arguments)
+
+
 def lint() -> Path:
     python = main_environment().prepare().python
     say("ruff")
@@ -217,6 +236,7 @@ def main() -> None:
     testing = commands.add_parser("test", help="linters, types, walls, all tests")
     testing.add_argument("--torch", metavar="VERSION", help="the agent's tests on this torch")
     testing.add_argument("--lowest", action="store_true", help="the front's tests on the oldest dependencies")
+    testing.add_argument("--quick", action="store_true", help="only those that start no process, without linters")
     testing.add_argument("--thorough", action="store_true", help="only those that take long and rarely tell anything new")
     testing.add_argument("pytest_arguments", nargs="*", metavar="PYTEST ARGUMENTS", help="after --")
     commands.add_parser("lint", help="linters and types alone")
@@ -232,6 +252,8 @@ def main() -> None:
         lint()
     elif arguments.command == "prepare":
         prepare(arguments.torch, arguments.lowest, not arguments.without_main)
+    elif arguments.quick:
+        quick(arguments.pytest_arguments)
     else:
         thorough = ["-m", "thorough and not gpu"] if arguments.thorough else []
         test(arguments.torch, arguments.lowest, [*thorough, *arguments.pytest_arguments])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -31,6 +34,28 @@ QUIET = {"FLATOUT_LANG": "en", "OMP_NUM_THREADS": "1"}
 def torch_version() -> tuple[int, ...]:
     """Of the torch that is installed, without importing it."""
     return tuple(int(part) for part in importlib.metadata.version("torch").split("+")[0].split(".")[:2])
+
+
+def landlock_version() -> int:
+    """Of this kernel, asked by the test itself: what asks it in flatout may be what is broken. 0 without it."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
+
+
+def read_again(path: str | Path) -> int:
+    """Bytes that reading this file takes from the disk once it was taken out of the system's memory; 0: it stays in there.
+
+    By the test's own calls, so that a test is left out for the file system's sake alone.
+    """
+    import resource
+
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock
+    subprocess.run([sys.executable, "-c", "import sys; open(sys.argv[1], 'rb').read()", path], check=True)
+    return (resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock - before) * 512
 
 
 @dataclass
@@ -109,6 +134,15 @@ def plain(tmp_path):
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """A server of forks that have torch already; started when the first one is wanted."""
+    from forks import Forks  # tests/run
+
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(Forks()))
 
 
 @pytest.fixture

@@ -121,7 +121,6 @@ HUGE = 50_000_000
 LINE = "step {0} loss 0.1 gpu memory 10 gb cuda driver kernel container power pcie link worker slow 1 2 3 sm_80 torch 2.1 {0}\n"
 
 
-@pytest.mark.calm
 @pytest.mark.parametrize(
     "piece", [LINE, "x", " ", "\n", "1 2 3 ", "sm_80 ", "/a/b c-d/", NEW_TABLE], ids=lambda piece: piece[:6]
 )

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 
 import pytest
 
@@ -56,15 +57,16 @@ def test_driver_library_hidden(tmp_path):
     assert found["root_cause"]["name"] == "driver-library-missing", found
 
 
-def test_two_cudnns(flatout):
-    """Parts of another cuDNN release, earlier on LD_LIBRARY_PATH than torch's own: they do not fit each other."""
-    other = os.environ.get("FLATOUT_TEST_OTHER_CUDNN")
-    if not other:
-        pytest.skip("FLATOUT_TEST_OTHER_CUDNN names no folder with libcudnn*.so of another release")
-    found = verdict(flatout, LD_LIBRARY_PATH=f"{other}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+def test_another_cudnn_before_torchs_own(flatout, tmp_path):
+    """A library of cuDNN's name without its functions, as of another release, earlier on LD_LIBRARY_PATH than torch's own."""
+    other = next(path for path in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6") if os.path.exists(path))
+    own = glob.glob(f"{os.path.dirname(torch.__file__)}/../nvidia/cudnn/lib/libcudnn*.so*")
+    for name in {os.path.basename(path) for path in own} or {"libcudnn.so.9"}:
+        shutil.copy(other, tmp_path / name)
+    found = verdict(flatout, LD_LIBRARY_PATH=f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     print(json.dumps(found["root_cause"]), json.dumps(found["findings"]))
     assert found["root_cause"]["name"] == "library-shadowing", found
-    assert other in json.dumps(found["root_cause"]["evidence"])
+    assert str(tmp_path) in json.dumps(found["root_cause"]["evidence"])
 
 
 def test_the_same_cudnn_twice_is_harmless(flatout, tmp_path):
@@ -76,17 +78,36 @@ def test_the_same_cudnn_twice_is_harmless(flatout, tmp_path):
     assert verdict(flatout, LD_LIBRARY_PATH=f"{tmp_path}:{os.environ.get('LD_LIBRARY_PATH', '')}")["healthy"]
 
 
-def test_a_torch_without_cuda(flatout):
-    """The user's interpreter has a CPU build, on a machine with a working GPU."""
-    other = os.environ.get("FLATOUT_TEST_CPU_PYTHON")
-    if not other:
-        pytest.skip("FLATOUT_TEST_CPU_PYTHON names no interpreter with a torch without CUDA")
+CPU_TORCH = """
+__version__ = "2.13.0+cpu"
+class version: cuda = hip = None
+class _C: pass
+class cuda:
+    @staticmethod
+    def is_available(): return False
+    @staticmethod
+    def device_count(): return 0
+"""
+
+
+def test_a_torch_without_cuda(flatout, tmp_path):
+    """The user's interpreter has what a CPU build says of itself, on a machine with a working GPU."""
+    venv.create(tmp_path / "other", with_pip=False)
+    other = tmp_path / "other" / "bin" / "python"
+    (site,) = (tmp_path / "other" / "lib").glob("python3*/site-packages")
+    for name, text in (
+        ("torch/__init__.py", CPU_TORCH),
+        ("torch/version.py", "__version__ = '2.13.0+cpu'\ncuda = None\nhip = None\n"),
+        ("torch-2.13.0+cpu.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+cpu\n"),
+    ):
+        (site / name).parent.mkdir(exist_ok=True)
+        (site / name).write_text(text, encoding="utf-8")
     ended = flatout("doctor", "--json", "--python", other)
     found = json.loads(ended.stdout)
     print(json.dumps(found["root_cause"], indent=1))
     assert found["root_cause"]["name"] == "cpu-only-wheel", found
     assert ended.returncode == 1
-    assert other in json.dumps(found["root_cause"]["fix"])
+    assert str(other) in json.dumps(found["root_cause"]["fix"])
     assert found["layers"]["driver"]["status"] == "ok"
 
 

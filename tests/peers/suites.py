@@ -7,7 +7,8 @@
 
 Fetches nothing: the folders with the tests and an interpreter that can run them are yours. Each suite is run plainly, under
 `flatout run`, and plainly once more; what the plain runs do not agree on is called flaky. Ends with 1 where a test has another
-outcome because it was observed, or where the observed run took more than 5 % longer than the mean of the plain ones.
+outcome because it was observed, where the observed run took more than 5 % longer than the mean of the plain ones, and where
+nothing can be said: a run was not done in time, no test was run, or a suite that was asked for is not there.
 """
 
 from __future__ import annotations
@@ -110,19 +111,26 @@ def compare(suite: Suite) -> int:
     for name, observed in (("plain", False), ("observed", True), ("plain-again", False)):
         ran[name] = suite.run(name, observed)
         say(name, ran[name])
-    plain, seen, again = ran.values()
+    return judged(ran["plain"], ran["observed"], ran["plain-again"], suite.out)
+
+
+def judged(plain: Ran, seen: Ran, again: Ran, out: Path) -> int:
+    late = [name for name, one in (("plain", plain), ("observed", seen), ("plain-again", again)) if one.exit_code is None]
+    if late:  # what it did not come to has no outcome: that is neither flaky nor changed
+        print(f"not compared: {', '.join(late)} not done within {LIMIT_S} s", flush=True)
+        return 1
     real, flaky = changed(plain.outcomes, seen.outcomes, again.outcomes)
     for kind, names in (("flaky", flaky), ("CHANGED", real)):
         for name in names:
             print(f"{kind}: {name}: {plain.outcomes.get(name)} -> {seen.outcomes.get(name)}")
     if not plain.outcomes:
-        print(f"no test was run: see {suite.out / 'plain.txt'}")
+        print(f"no test was run: see {out / 'plain.txt'}")
     longer = seen.wall_s / ((plain.wall_s + again.wall_s) / 2)
     busier = seen.processor_s / ((plain.processor_s + again.processor_s) / 2)
     told = f"{len(plain.outcomes)} tests, {len(real)} changed by being observed, {len(flaky)} flaky"
     print(f"{told}; {longer:.3f} times as long, {busier:.3f} times the processor's time", flush=True)
     record = {"tests": len(plain.outcomes), "changed": real, "flaky": flaky, "longer": longer, "busier": busier}
-    (suite.out / "compared.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+    (out / "compared.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
     other_end = plain.exit_code != seen.exit_code and not flaky
     return int(bool(real) or not plain.outcomes or other_end or (longer > MOST_LONGER and plain.wall_s >= SHORT_S))
 
@@ -131,23 +139,24 @@ def say(name: str, ran: Ran) -> None:
     print(f"{name}: exit code {ran.exit_code}, {ran.wall_s:.0f} s, {ran.counted()}", flush=True)
 
 
-def named(root: Path, only: list[str]) -> dict[str, dict[str, Any]]:
-    """The suites of `suites.toml` whose files are there."""
+def named(root: Path, only: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The suites of `suites.toml` that are wanted and there, and the names of those that are wanted and are not."""
     every = tomllib.loads(NAMED.read_text(encoding="utf-8"))
-    chosen = {name: table for name, table in every.items() if not only or name in only}
-    for name in chosen:
-        if not (root / name).is_dir():
-            print(f"{name}: not tried, {root / name} is not there")
-    return {name: table for name, table in chosen.items() if (root / name).is_dir()}
+    wanted = only or list(every)
+    there = {name: every[name] for name in wanted if name in every and (root / name).is_dir()}
+    return there, [name for name in wanted if name not in there]
 
 
 def compare_all(root: Path, only: list[str], python: str, flatout: str, out: Path) -> int:
-    codes = []
-    for name, table in named(root, only).items():
+    found, missing = named(root, only)
+    codes = [int(bool(missing))]
+    for name, table in found.items():
         print(f"== {name}", flush=True)
         folder = root / name / table["folder"]
         codes.append(compare(Suite(python, flatout, folder, out / name, table["paths"], table.get("options", []))))
-    return max(codes, default=1)
+    for name in missing:
+        print(f"{name}: not compared, no suite of this name in {root} and {NAMED.name}", flush=True)
+    return max(codes)
 
 
 def main(arguments: list[str]) -> int:

@@ -3,7 +3,8 @@
 import json
 import sys
 
-from suites import changed, main, read_outcomes
+import pytest
+from suites import NAMED, Ran, changed, judged, main, read_outcomes
 
 PLANTED = """
 import os, pathlib
@@ -38,3 +39,37 @@ def test_a_test_that_is_missing_is_changed():
 
 def test_a_suite_that_never_ran_has_no_outcomes(tmp_path):
     assert read_outcomes(tmp_path / "none.xml") == {}
+
+
+DONE, LATE = Ran({"a": "passed"}, 10.0, 10.0, 0), Ran({}, 1800.0, 10.0, None)
+
+
+@pytest.mark.parametrize(
+    ("runs", "late"),
+    [
+        ((DONE, DONE, LATE), "plain-again"),
+        ((DONE, LATE, DONE), "observed"),
+        ((LATE, DONE, DONE), "plain"),
+        ((LATE, LATE, LATE), "plain, observed, plain-again"),
+    ],
+)
+def test_a_run_that_was_not_done_in_time_makes_nothing_flaky(runs, late, tmp_path, capsys):
+    assert judged(*runs, tmp_path) == 1
+    assert capsys.readouterr().out == f"not compared: {late} not done within 1800 s\n"
+    assert judged(DONE, DONE, DONE, tmp_path) == 0
+
+
+def test_a_suite_that_is_asked_for_and_missing_is_a_failure(tmp_path, capsys, monkeypatch):
+    """A folder that is not there, or a name that nobody knows, beside one that is as it should be."""
+    (tmp_path / "good").mkdir()
+    toml = tmp_path / NAMED.name
+    toml.write_text('[good]\nfolder = "."\npaths = []\n[away]\nfolder = "."\npaths = []\n', encoding="utf-8")
+    monkeypatch.setattr("suites.NAMED", toml)
+    monkeypatch.setattr("suites.compare", lambda _: 0)
+    command = ["--all", str(tmp_path), "--out", str(tmp_path / "out"), "--only"]
+    assert main([*command, "good"]) == 0
+    assert main([*command, "good,away"]) == 1
+    assert "away: not compared" in capsys.readouterr().out
+    assert main([*command, "good,godo"]) == 1
+    assert "godo: not compared" in capsys.readouterr().out
+    assert main(command[:-1]) == 1

@@ -67,6 +67,7 @@ def test_usual_ways_to_start_python_are_accepted(project, options):
         assert held.kind == "guard"
 
 
+@pytest.mark.calm
 def test_python_by_its_version_is_accepted(project):
     name = project / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     name.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="ascii")

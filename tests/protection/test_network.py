@@ -13,7 +13,6 @@ from conftest import QUIET
 
 FETCHING = """
 import sys, urllib.request
-import torch
 print(urllib.request.urlopen(sys.argv[1], timeout=5).read())
 """
 

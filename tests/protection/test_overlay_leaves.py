@@ -111,6 +111,7 @@ def test_with_leave_they_arrive(tmp_path, overlay_for, listener):
     assert listener.letters() == b"secret"
 
 
+@pytest.mark.parametrize("overlay_for", ["as it is"], indirect=True)  # the ways into an overlay differ by rights alone
 def test_torch_talks_to_itself(tmp_path, overlay_for):
     pytest.importorskip("torch")
     text = """

@@ -29,6 +29,7 @@ def seen(path):
         return file.read(), os.listdir(folder), os.stat(folder).st_mtime_ns, os.stat(path).st_mtime_ns
 
 
+@pytest.mark.calm
 @pytest.mark.parametrize("kind", [Kind.OVERLAY, Kind.GUARD])
 def test_it_is_measured_and_leaves_no_trace(kind, home):
     before = seen(home)
@@ -54,6 +55,7 @@ class Slow(Unprotected):
         return [sys.executable, "-c", "import sys; exec(sys.argv[1])", "print(5.0)"]
 
 
+@pytest.mark.calm
 def test_what_it_takes_longer_is_what_it_costs(home):
     assert write_cost.slower_a_byte(Slow(), home, SIZE, {}) * SIZE == pytest.approx(5.0, abs=1.0)
     elsewhere = os.path.join(os.path.dirname(home), "not", "made", "yet.pt")

@@ -1,10 +1,15 @@
 """Small trainings with a known truth: what the clock must find, and what it must leave alone."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("torch")
+
+from conftest import QUIET
 
 LOOP = """
 import time, torch, torch.nn as nn
@@ -114,11 +119,12 @@ for (x,) in DataLoader(TensorDataset(torch.randn(40, 8)), batch_size=4):
             "samples-by-inputs",
             marks=pytest.mark.thorough,
         ),
-        (
+        pytest.param(  # every time: sgd-by-hand in test_styles.py
             "for _ in range(7):\n    net(torch.randn(4, 8)).sum().backward()\n"
             "    for p in net.parameters(): p.data -= 0.1 * p.grad; p.grad = None",
             7,
             "clocked-by-backward",
+            marks=pytest.mark.thorough,
         ),
         pytest.param("net(torch.randn(4, 8))", 0, "no-steps", marks=pytest.mark.thorough),
     ],
@@ -177,8 +183,9 @@ def test_workers_are_silent_and_leave_no_file(flatout, script):
         LOOP
         + """
 if __name__ == "__main__":
-    for context in ("fork", "spawn"):
-        for (x,) in DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4, num_workers=2, multiprocessing_context=context):
+    for context, workers in (("fork", 2), ("spawn", 1)):
+        data = TensorDataset(torch.randn(16, 8))
+        for (x,) in DataLoader(data, batch_size=4, num_workers=workers, multiprocessing_context=context):
             net(x).sum().backward(); opt.step()
 """
     )
@@ -206,7 +213,8 @@ for i, (x,) in enumerate(DataLoader(TensorDataset(torch.randn(400, 8)), batch_si
     assert "ended by signal 9" in ended.stderr
 
 
-def test_training_process_loads_nothing_of_the_front(flatout, plain, script):
+def test_neither_process_loads_what_is_the_others(plain, script, tmp_path):
+    """The script's has nothing of the front, and the front has no torch."""
     path = script(
         LOOP
         + """
@@ -216,34 +224,20 @@ for (x,) in DataLoader(TensorDataset(torch.randn(40, 8)), batch_size=4):
 print(sorted({name.split(".")[0] for name in sys.modules}))
 """
     )
-    ours, alone = (set(json.loads(run.stdout.decode().replace("'", '"'))) for run in (flatout("run", path), plain(path)))
-    assert ours - alone == {"_flatout_agent"}
-    assert not ours & {"flatout", "click", "rich", "msgspec", "textual"}
-
-
-def test_front_never_loads_torch(script, tmp_path):
-    import os
-    import subprocess
-    import sys
-
-    path = script(LOOP + "net(torch.randn(4, 8)).sum().backward(); opt.step()")
     code = (
         "import sys\n"
         "from flatout.cli import main\n"
         "try:\n    main.main(sys.argv[1:])\n"
-        "finally:\n    print('FRONT', sorted({name.split('.')[0] for name in sys.modules}))\n"
+        "finally:\n    print(sorted({name.split('.')[0] for name in sys.modules}))\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code, "run", str(path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=os.environ,
-        check=False,
-    )
-    (line,) = [line for line in ended.stdout.splitlines() if line.startswith("FRONT")]
-    assert "'rich'" in line
-    assert "'torch'" not in line
+    line = [sys.executable, "-c", code, "run", str(path)]
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, **QUIET}, check=False)
+    ours, front = (set(json.loads(line.replace("'", '"'))) for line in ended.stdout.splitlines())
+    alone = set(json.loads(plain(path).stdout.decode().replace("'", '"')))
+    assert ours - alone == {"_flatout_agent"}
+    assert not ours & {"flatout", "click", "rich", "msgspec", "textual"}
+    assert "rich" in front
+    assert "torch" not in front
 
 
 def test_a_starved_loop_is_found_with_file_and_line(flatout, script):

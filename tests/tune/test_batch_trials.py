@@ -121,7 +121,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.thorough), 2])
 def test_an_epoch_of_minutes_is_ended_for_the_proof_and_its_validation_is_gone_through(workers, script, tmp_path):
     """A hundred thousand steps an epoch: waiting for its end would take longer than any budget."""
     command = [sys.executable, str(script(LONG.format(workers=workers)))]

@@ -34,7 +34,7 @@ time.sleep(60)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="environments of other processes are told by Linux alone")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, pytest.param(signal.SIGSEGV, marks=pytest.mark.thorough)])
 def test_a_front_that_is_killed_takes_everything_with_it(how, tmp_path):
     front = subprocess.Popen([sys.executable, "-c", FRONT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     pids = [int(front.stdout.readline()), int(front.stdout.readline())]

@@ -6,6 +6,7 @@ wrong scale changes no weight and hardly the curve; a term that is left out make
 
 import os
 import sys
+from contextlib import ExitStack
 from xml.etree import ElementTree
 
 import pytest
@@ -66,23 +67,39 @@ PROFILE = {"precision": "bf16", "workers": "1"}
 
 
 @pytest.fixture
-def gate(script, tmp_path):
-    """The gate over real children of the script, with its verdict on bf16 beside workers."""
+def gates(script, tmp_path):
+    """Gates over real children of one script: the verdict on bf16 beside workers, or on another profile."""
+    with ExitStack() as stack:
 
-    def judged(loss=GOOD, optimizer=ADAM, seeding=SEEDED, profile=PROFILE):
-        path = script(SCRIPT.format(loss=loss, optimizer=optimizer, seeding=seeding))
-        environ = {**os.environ, **QUIET}
-        with Trials([sys.executable, str(path)], environ, Unprotected(), SystemClock(), tmp_path / "log") as trials:
-            numerics = trials.look()["numerics"]
-            found = Gate(trials.curve, lambda _: None, {name for name, kind in numerics.items() if kind == "resampled"})
-            return found, found.repaired(profile)
+        def of(loss=GOOD, optimizer=ADAM, seeding=SEEDED):
+            path = script(SCRIPT.format(loss=loss, optimizer=optimizer, seeding=seeding))
+            line, environ = [sys.executable, str(path)], {**os.environ, **QUIET}
+            trials = stack.enter_context(Trials(line, environ, Unprotected(), SystemClock(), tmp_path / "log"))
+            drawing = {name for name, kind in trials.look()["numerics"].items() if kind == "resampled"}
 
-    return judged
+            def judged(profile=PROFILE):
+                found = Gate(trials.curve, lambda _: None, drawing)
+                return found, found.repaired(profile)
+
+            return judged
+
+        yield of
 
 
-def test_rounding_alone_passes_beside_workers_that_draw_otherwise(gate):
+def test_rounding_alone_passes_and_half_the_loss_is_refused(gates, tmp_path, monkeypatch):
+    """One script, whose branch for mixed precision is right at first: the plain trainings of both verdicts are the same."""
+    monkeypatch.chdir(tmp_path)
+    scale = tmp_path / "scale"
+    scale.write_text("1.0")
+    judged = gates("(main + aux) * (float(open('scale').read()) if mixed else 1.0)")
+    passes_beside_workers_that_draw_otherwise(*judged())
+    scale.write_text("0.5")
+    refused(*judged({**PROFILE, "gc_policy": "on"}), {"workers": "1", "gc_policy": "on"}, "other-loss")
+
+
+def passes_beside_workers_that_draw_otherwise(found, told):
     """The dataset draws its data: with a worker it draws others, which no loss and no gradient may be blamed for."""
-    found, (knobs, parity, taken) = gate()
+    knobs, parity, taken = told
     assert parity.verdict is Verdict.PASS, parity
     assert (knobs, taken) == ({"precision": "bf16", "workers": "1"}, [])
     assert parity.batch.ok is True, parity.batch
@@ -95,36 +112,34 @@ def test_rounding_alone_passes_beside_workers_that_draw_otherwise(gate):
         assert plain.losses == pytest.approx(tuned.losses, rel=0.05), "other data"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("loss", "optimizer", "code"),
     [
-        pytest.param(
-            "main if mixed else main + aux", ADAM, "gradient-missing", id="a dropped term", marks=pytest.mark.thorough
-        ),
-        pytest.param("(main + aux) * (0.5 if mixed else 1.0)", ADAM, "other-loss", id="half the loss"),
-        pytest.param(
-            "(main + 0.2 * aux) if mixed else main + aux", ADAM, "other-loss", id="a faded term", marks=pytest.mark.thorough
-        ),
+        pytest.param("main if mixed else main + aux", ADAM, "gradient-missing", id="a dropped term"),
+        pytest.param("(main + 0.2 * aux) if mixed else main + aux", ADAM, "other-loss", id="a faded term"),
         pytest.param(
             "(main + aux - (main + aux).detach() * 0.5) * 2 if mixed else main + aux",
             SGD,
             "other-length",
             id="twice the gradient",
-            marks=pytest.mark.thorough,
         ),
         pytest.param(
             "(2 * main.detach() - main + aux) if mixed else main + aux",
             ADAM,
             "other-direction",
             id="a term upside down",
-            marks=pytest.mark.thorough,
         ),
     ],
 )
-def test_what_learns_something_else_is_refused(loss, optimizer, code, gate):
-    found, (knobs, parity, taken) = gate(loss, optimizer)
+def test_what_learns_something_else_is_refused(loss, optimizer, code, gates):
+    refused(*gates(loss, optimizer)(), {"workers": "1"}, code)
+
+
+def refused(found, told, left, code):
+    knobs, parity, taken = told
     assert taken == ["precision"]
-    assert knobs == {"workers": "1"}
+    assert knobs == left
     assert (parity.verdict, parity.code) == (Verdict.PASS, "same-numbers"), "what is left of it changes no rounding"
     assert (found.failed.verdict, found.failed.code, found.failed.batch.code) == (Verdict.FAIL, code, code), found.failed
     drawn = ElementTree.fromstring(report.picture(found.pairs, found.failed, Words("zh")))
@@ -135,14 +150,14 @@ def test_what_learns_something_else_is_refused(loss, optimizer, code, gate):
 
 
 @pytest.mark.thorough
-def test_dropout_that_is_compiled_draws_other_masks_and_passes(gate):
-    _, (knobs, parity, _) = gate(profile={"compile": "default"})
+def test_dropout_that_is_compiled_draws_other_masks_and_passes(gates):
+    _, (knobs, parity, _) = gates()({"compile": "default"})
     assert (knobs, parity.verdict) == ({"compile": "default"}, Verdict.PASS), parity
     assert parity.batch.ok is True
 
 
 @pytest.mark.thorough  # a minute; tests/tune/test_curves.py has the judging
-def test_a_script_that_does_not_repeat_itself_is_judged_by_its_curves(gate):
-    _, (_, parity, _) = gate(seeding="torch.seed()")
+def test_a_script_that_does_not_repeat_itself_is_judged_by_its_curves(gates):
+    _, (_, parity, _) = gates(seeding="torch.seed()")()
     assert (parity.batch.ok, parity.batch.code) == (None, "not-repeatable")
     assert parity.verdict is not Verdict.FAIL

@@ -136,7 +136,7 @@ def test_of_four_settings_without_an_effect_hardly_one_is_kept(step_s):
         trace = every[seed % len(every)]
         found, _, _ = decisions(Traced(trace, {}, step_s, seed).run, step_s=step_s)
         claimed += [(trace.name, one.knob) for one in found.values() if one.verdict is Verdict.KEPT]
-    assert len(claimed) <= 0.05 * runs * len(OFFERS), claimed
+    assert len(claimed) <= 0.015 * runs * len(OFFERS), claimed  # 0.01 when this was written
 
 
 def test_the_best_is_kept_and_the_next_one_beside_it():

@@ -60,7 +60,7 @@ def segment(number, mode=Mode.REAL, knobs=None, **more):
     return Segment(id=number, knobs=knobs or {}, mode=mode, **{**settings, **more})
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.thorough), 2])
 def test_eighty_steps_are_enough_for_many_segments(trials_of, workers, tmp_path):
     """Of the script's own loader, of kept batches, of workers that come and go."""
     trials = trials_of(workers)

@@ -198,6 +198,7 @@ def test_once(flatout, quiet):
     assert look.notes == []
 
 
+@pytest.mark.calm
 def test_for_a_while(flatout, quiet):
     ended = flatout("watch", "--for", "1.5", "--json")
     watched = records.decode(ended.stdout, Watched)

@@ -165,12 +165,12 @@ def nulls(seeds, seconds):
 
 
 def test_runs_without_a_cause_are_left_alone():
-    assert len(nulls(range(1000, 1020), 240)) <= 1
+    assert nulls(range(120, 200), 400) == []
 
 
 @pytest.mark.thorough
 def test_two_hundred_runs_without_a_cause_are_left_alone():
-    assert len(nulls(range(200), 400)) <= 5
+    assert len(nulls(range(200), 400)) <= 1  # none when this was written
 
 
 @pytest.mark.thorough

@@ -45,6 +45,7 @@ def confirmed(
     from flatout.measure.promise import UNIT_STEPS
     from flatout.tune.confirmation import confirm
     from flatout.tune.confirmation.confirmed_run import measured
+    from flatout.tune.confirmation.runs_in_time import InTime
     from flatout.tune.search.run_length import batches_of_an_epoch, kept_promises, plain_wall_s, steps_of_an_epoch
 
     if not end.profile or not own_starts:
@@ -53,10 +54,12 @@ def confirmed(
     if batches is None and length is not None and length.steps is None:
         length = None  # epochs of a loader without a length: nothing here counts them
     clock = SystemClock()
+    grace_s = trials.patience.grace_s
+    in_time = InTime(trials.run_whole, clock.monotonic, None if grace_s is None else room.seconds + grace_s)
 
     def run(knobs: dict[str, str], plain: dict[str, float], until: dict[str, float], longest_s: float) -> Any:
-        made = trials.run_whole(knobs, plain, until, longest_s)
-        return measured(made, _scale(batches, knobs, end))
+        made = in_time.run(knobs, plain, until, longest_s)
+        return made if isinstance(made, Missing) else measured(made, _scale(batches, knobs, end))
 
     def told(number: int, tuned: bool) -> None:
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))

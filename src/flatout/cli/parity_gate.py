@@ -39,8 +39,9 @@ def passed(end: Finished, trials: Trials, place: Path, screen: Screen) -> Finish
     others = {name: value for name, value in end.profile.items() if name != "batch_size"}
     numerics = trials.ready.get("numerics", {})
     drawing = {name for name, found in numerics.items() if found == Numerics.RESAMPLED}
+    build_s = sum(end.build_s.values())
     gate = Gate(
-        lambda knobs, steps, seed, draws: trials.curve({**batch, **knobs}, steps, seed, draws),
+        lambda knobs, steps, seed, draws: trials.curve({**batch, **knobs}, steps, seed, draws, build_s),
         lambda what: screen.hint(screen.words("tune.parity-running", what=what)),
         drawing,
     )

@@ -13,6 +13,7 @@ IDLE_LOOK_S, STILL_LOOK_S = 5.0, 1.0  # between two looks at what a child uses
 LEAST_WORK_S = 0.2  # of the processor
 LEAST_LOOK_S = 60.0  # a start that gets on may take so long, however short the budget …
 STILL_SHARE = 1.5  # … and one that is busy, but neither reads nor writes nor takes memory, so many times the budget
+TRAINING_TIMES = 2.0  # what was foreseen of a training whose losses are compared, and as long as the budget beside that
 GRACE_S, GRACE_SHARE = 5.0, 0.25  # seconds, and of the budget: what a search may take beyond it
 
 
@@ -23,6 +24,8 @@ class Patience:
         self.idle_s = IDLE_S
         self.look_s = LONGEST_S  # for the first child
         self.still_s = LONGEST_S  # for the first child as well
+        self._more_s = LONGEST_S
+        self.grace_s: float | None = None  # beyond a budget that was asked for
 
     def keep_to(self, asked_s: float | None) -> None:
         """Before anything is started: what hangs must not take many times what was asked for, if anything was."""
@@ -30,6 +33,8 @@ class Patience:
         self.idle_s = min(IDLE_S, max(LEAST_IDLE_S, budget_s))
         self.look_s = min(LONGEST_S, max(LEAST_LOOK_S, 4 * budget_s))
         self.still_s = min(LONGEST_S, max(LEAST_IDLE_S, STILL_SHARE * budget_s))
+        self._more_s = min(LONGEST_S, max(LEAST_IDLE_S, budget_s))
+        self.grace_s = GRACE_S + GRACE_SHARE * asked_s if asked_s else None
 
     def search_begins(self, budget_s: float) -> None:
         """A segment that is not done a little after its end is given up."""
@@ -38,6 +43,10 @@ class Patience:
     def search_is_over(self) -> None:
         """What follows has a budget of its own."""
         self._until = None
+
+    def training_s(self, foreseen_s: float) -> float:
+        """Of a training whose losses are compared, after the search: this may compute, and yet must not spin for ever."""
+        return min(LONGEST_S, TRAINING_TIMES * foreseen_s + self._more_s)
 
     def overdue(self) -> bool:
         return self._until is not None and self._clock.monotonic() >= self._until

@@ -29,8 +29,8 @@ from flatout.tune.execution.card_readings import CardMeter
 from flatout.tune.execution.child_time_limits import LONGEST_S, Patience, SignsOfLife
 from flatout.tune.execution.failed_first_look import NothingToTry, reason
 from flatout.tune.execution.longer_script import Lasting
-from flatout.tune.search.agent_answers import result_of
-from flatout.tune.search.questions_and_answers import Outcome, OutcomeState, Segment, SegmentResult, Status, Values
+from flatout.tune.search.agent_answers import batch_outcome, result_of
+from flatout.tune.search.questions_and_answers import Segment, SegmentResult, Status, Values
 
 POLL_S = 0.01
 ROOM_S = 0.25  # between two looks at the room
@@ -76,6 +76,7 @@ class Trials:
         self._slowest_s = 0.0
         self._endless = True  # epochs do not end, unless a segment is about that
         self._lasting = Lasting(command)
+        self._late = self._hung = False  # the last of the children that tell their losses; one whose losses are compared
         self._unused = False  # a child that was asked for nothing yet is as good as a new one
         self.cards: CardMeter | None = None
         self.batch: BatchLine | None = None  # how the script is started with another batch size, once that is known …
@@ -248,12 +249,15 @@ class Trials:
     def _given_up(self, segment: Segment, began: float) -> bool:
         return segment.give_up_s is not None and self._clock.monotonic() - began >= segment.give_up_s
 
-    def curve(self, knobs: Values, steps: int, seed: int, draws: int = 0) -> Training | None:
-        """So many steps in a fresh child; None where it does not come to its end. `draws`: others on the device."""
+    def curve(self, knobs: Values, steps: int, seed: int, draws: int = 0, build_s: float = 0.0) -> Training | None:
+        """So many steps in a fresh child; None where it does not come to its end. `draws`: others on the device; `build_s`: of
+        what is compiled. After one that hung no other is begun: it would hang as long."""
         kept = self._curves.find(knobs, steps, seed, draws)
-        if kept is not None:
+        if kept is not None or self._hung:
             return kept
-        told = self._losses(knobs, {"steps": steps, "seed": seed, "draws": draws})
+        longest_s = self.patience.training_s(self.start_s + steps * self._step_s(knobs) + build_s)
+        told = self._losses(knobs, {"steps": steps, "seed": seed, "draws": draws}, longest_s)
+        self._hung = self._late
         if not told or not told["losses"]:
             return None
         training = training_of(told)
@@ -275,8 +279,8 @@ class Trials:
     def _losses(self, knobs: Values, wanted: dict[str, Any], longest_s: float = LONGEST_S) -> dict[str, Any] | None:
         self.stop()
         child = self._begin(self._command_for(knobs), parity={"knobs": without_batch(knobs), **wanted})
-        late = self._wait(child, child.losses, longest_s) == "hang"
-        told = None if late or child.died(LEAVING_S) else child.losses()
+        self._late = self._wait(child, child.losses, longest_s) == "hang"
+        told = None if self._late or child.died(LEAVING_S) else child.losses()
         self.said = child.said()
         self.stop()
         return told
@@ -294,6 +298,11 @@ class Trials:
         self.said = child.said()
         self.stop()
         return RunMade(wall_s=wall_s, code=code, journals=lines, **self.fair.ended(lines))
+
+    def _step_s(self, knobs: Values) -> float:
+        """Of the plain script; with a larger batch as much longer, at most."""
+        size, own = knobs.get("batch_size"), self.batch.own if self.batch is not None else 0
+        return float(self.ready.get("step_s") or 0.0) * (max(1.0, int(size) / own) if size and own else 1.0)
 
     def _command_for(self, values: Values) -> list[str]:
         """The batch belongs to the script: it is asked for by the script's own argument, or by its configuration."""
@@ -374,17 +383,6 @@ def fault_of(child: TrialChild, ended: str) -> Status:
 
 def is_building(segment: Segment) -> bool:
     return any(name in segment.knobs for name in BUILDING)
-
-
-def batch_outcome(wanted: float, loader: tuple[int | None, int | None], per_step: tuple[float | None, float | None]) -> Outcome:
-    """Whether the batch grew by the wanted factor; `loader` and `per_step` hold what is seen now, and in the plain script."""
-    for (now, plain), slack in ((loader, 0.02), (per_step, 0.25)):  # the last batch of an epoch may be smaller
-        if now and plain:
-            fits = abs(now / plain / wanted - 1) <= slack
-            details: dict[str, str | int | float] = {"seen": round(now), "plain": round(plain)}
-            return Outcome(state=OutcomeState.APPLIED if fits else OutcomeState.REFUSED,
-                           code="" if fits else "other-batch-seen", details=details)  # fmt: skip
-    return Outcome(state=OutcomeState.REFUSED, code="batch-not-seen")
 
 
 def without_batch(values: Values) -> Values:

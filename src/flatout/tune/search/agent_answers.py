@@ -60,3 +60,14 @@ def _mean_look(lag: Mapping[str, int] | None, name: str, unit: float = 1.0) -> f
 
 def _params(details: Mapping[str, Any]) -> dict[str, str | int | float]:
     return {name: value if isinstance(value, str | int | float) else str(value) for name, value in details.items()}
+
+
+def batch_outcome(wanted: float, loader: tuple[int | None, int | None], per_step: tuple[float | None, float | None]) -> Outcome:
+    """Whether the batch grew by the wanted factor; `loader` and `per_step` hold what is seen now, and in the plain script."""
+    for (now, plain), slack in ((loader, 0.02), (per_step, 0.25)):  # the last batch of an epoch may be smaller
+        if now and plain:
+            fits = abs(now / plain / wanted - 1) <= slack
+            details: dict[str, str | int | float] = {"seen": round(now), "plain": round(plain)}
+            return Outcome(state=OutcomeState.APPLIED if fits else OutcomeState.REFUSED,
+                           code="" if fits else "other-batch-seen", details=details)  # fmt: skip
+    return Outcome(state=OutcomeState.REFUSED, code="batch-not-seen")
