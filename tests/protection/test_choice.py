@@ -108,3 +108,71 @@ def test_what_is_changed_past_landlock_by_the_help_ends_the_command(tmp_path):
     environ = {**os.environ, **QUIET, "FLATOUT_TRIALS": "landlock", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environ)
     assert "changes to permissions, owner, times" in ended.stderr  # before it was started
+    assert f"{tmp_path / 'results.csv'} was changed while the script printed its --help" in ended.stderr
+    assert ended.returncode == 1
+    assert (tmp_path / "results.csv").read_text(encoding="ascii") == "mine"
+
+
+# Spoils what it can where it is asked for its help: as Python does, past what is led aside, and through another program.
+SPOILING = """
+import argparse, contextlib, os, socket, subprocess, sys
+def attempt(call, *words, **more):
+    with contextlib.suppress(OSError):
+        call(*words, **more)
+if "--help" in sys.argv:
+    kept, shared, udp, path = sys.argv[1:5]
+    attempt(lambda: open(kept, "w").write("gone"))
+    attempt(os.chmod, kept, 0o600)
+    attempt(os.utime, kept, (1, 1))
+    attempt(os.setxattr, kept, "user.x", b"x")
+    attempt(os.remove, shared)
+    attempt(subprocess.run, ["/bin/sh", "-c", 'echo gone > "$0"', kept])
+    attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", int(udp))))
+    attempt(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"x", path))
+parser = argparse.ArgumentParser()
+__import__("options").add_to(parser)
+for name in ("kept", "shared", "udp", "path"):
+    parser.add_argument(name)
+print("got", parser.parse_args().batch_size)
+"""
+
+
+@pytest.mark.parametrize("kind", ["overlay", pytest.param("landlock", marks=LANDLOCK)])
+def test_a_script_that_prints_its_help_changes_nothing(tmp_path, kind):
+    here = tmp_path / "project"
+    here.mkdir()
+    kept, shared = tmp_path / "kept.csv", Path(f"/dev/shm/flatout-test-{os.getpid()}")
+    (here / "train.py").write_text(SPOILING, encoding="ascii")
+    (here / "options.py").write_text(
+        "def add_to(parser): getattr(parser, 'add_' + 'argument')('--batch-size')", encoding="ascii"
+    )
+    for path in (kept, shared):
+        path.write_text("mine", encoding="ascii")
+    kept.chmod(0o640)
+    os.utime(kept, (2, 2))
+    environ = {**os.environ, **QUIET, "FLATOUT_TRIALS": kind, "XDG_CACHE_HOME": str(tmp_path / "cache"), "FLATOUT": ""}
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as messages,
+    ):
+        datagrams.bind(("127.0.0.1", 0))
+        messages.bind(str(tmp_path / "socket"))
+        words = [str(kept), str(shared), str(datagrams.getsockname()[1]), str(tmp_path / "socket")]
+        command = [sys.executable, "-m", "flatout", "run", "--batch-size", "8", "--json", "train.py", *words]
+        try:
+            ended = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, env=environ)
+            assert shared.read_text(encoding="ascii") == "mine"
+        finally:
+            shared.unlink(missing_ok=True)
+        for opened in (datagrams, messages):
+            opened.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                opened.recv(10)
+    if kind == "overlay" and f"FLATOUT_TRIALS={kind}: this system does not give it" in ended.stderr:
+        pytest.skip("no overlays here")
+    assert "got 8" in ended.stdout, ended.stderr
+    told = kept.stat()
+    assert (kept.read_text(encoding="ascii"), told.st_mode & 0o777, told.st_mtime, os.listxattr(kept)) == ("mine", 0o640, 2, [])
+    first = ended.stderr.splitlines()
+    assert "starts the script once with --help" in first[0]
+    assert ("Not blocked by Landlock" in ended.stderr) is (kind == "landlock")

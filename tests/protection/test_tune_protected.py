@@ -89,3 +89,61 @@ def test_what_is_written_to_by_the_command_itself_no_trial_has_changed(kind, lin
     said = " ".join((tmp_path / "log.txt").read_text().split())
     assert ended.returncode == 0, said
     assert "the protection of your files did not prevent it" not in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a pipeline has open, Linux tells")
+def test_a_file_that_the_pipeline_has_open_is_its_own(tmp_path):
+    log, other = tmp_path / "log.txt", tmp_path / "results.csv"
+    log.write_text("of before")
+    other.write_text("of before")
+    with (
+        Guard([tmp_path], os.environ) as guarding,
+        subprocess.Popen(["tee", log], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as tee,
+    ):
+        tee.stdin.write(b"said")
+        tee.stdin.flush()
+        while log.read_text() != "said":
+            pass
+        assert guarding.changed() == []
+        other.write_text("of a trial")
+        assert guarding.changed() == [other]
+        tee.stdin.close()
+        tee.wait()
+        assert set(guarding.changed()) == {log, other}
+
+
+HOLDS = """
+import sys
+from multiprocessing import shared_memory
+block = shared_memory.SharedMemory(create=True, size=64)
+print(block.name, flush=True)
+sys.stdin.read()
+block.close()
+block.unlink()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a program has in its memory, Linux tells")
+def test_shared_memory_of_a_living_program_is_its_own(tmp_path, monkeypatch):
+    """It may lie there for hours, and goes with that program."""
+    monkeypatch.setattr(changed_files, "DORMANT_S", 0.0)
+    left = Path("/dev/shm") / f"flatout-test-{os.getpid()}"
+    semaphore = left.with_name(f"sem.{left.name}")  # of a program that was killed; a tracker removes it later
+    left.write_text("somebody's")
+    semaphore.write_bytes(bytes(32))
+    try:
+        with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            held = Path("/dev/shm") / holder.stdout.readline().decode().strip()
+            with Guard([tmp_path], os.environ) as guarding:
+                assert held.exists()
+                holder.stdin.close()
+                assert holder.wait() == 0
+                assert not held.exists()
+                assert held not in guarding.changed()
+                semaphore.unlink()
+                assert semaphore not in guarding.changed()
+                left.unlink()
+                assert left in guarding.changed()
+    finally:
+        left.unlink(missing_ok=True)
+        semaphore.unlink(missing_ok=True)
