@@ -1,5 +1,6 @@
 """Watts, and the time with a kernel on the card, before and after: told by the door to NVML."""
 
+import pytest
 from imagined import Machine, plan, search
 
 from flatout.base.records import Missing, replace
@@ -8,6 +9,7 @@ from flatout.machine.machine_facts import Gpu
 from flatout.report import tune as report
 from flatout.report.terminal import Text
 from flatout.tune.execution.card_readings import EVERY_S, CardMeter
+from flatout.tune.search.questions_and_answers import BatchGoal, BatchStory, Ending
 
 SILENT = Missing("nvml-not-supported")
 
@@ -65,3 +67,10 @@ def plain(end):
     return "\n".join(
         str(part.plain if isinstance(part, Text) else part) for part in report.ending(end, Words("en"), "log").renderables
     )
+
+
+@pytest.mark.parametrize(("ending", "named"), [(Ending.SMALLER, "Batch size 64 runs"), (Ending.NONE_HOLDS, "smallest was 82")])
+def test_the_batch_that_is_named_is_the_one_that_the_sentence_is_about(ending, named):
+    end, _, _ = search(Machine(), plan(only=["precision"]))
+    story = BatchStory(goal=BatchGoal.FIT, own=128, size=64, died=[82], memory_limit=None, headroom=0.1, probes=[])
+    assert named in plain(replace(end, ending=ending, batch=story))

@@ -117,10 +117,17 @@ def _outcome(end: Finished, words: Words, log: str) -> str:
         speedup=ratio(end.speedup),
         lower=ratio(end.lower),
         upper=ratio(end.upper),
-        batch=min(end.batch.died, default=end.batch.size) if end.batch is not None else 0,
+        batch=_batch(end),
         code=end.params.get("status", end.code),
         log=log,
     )
+
+
+def _batch(end: Finished) -> int:
+    """The smallest that ran out of memory where none holds, else the one that runs."""
+    if end.batch is None:
+        return 0
+    return min(end.batch.died, default=end.batch.size) if end.ending is Ending.NONE_HOLDS else end.batch.size
 
 
 def _figure(value: float | Missing) -> float:
