@@ -428,3 +428,17 @@ def test_what_a_slow_disk_gives_in_no_time_is_no_reason():
 def test_without_time_for_another_plain_run_nothing_is_said():
     found = Machine(faster, reads=[GIB, 0]).confirm({"workers": "4"}, room_s=9.0)
     assert (found.code, found.knobs) == ("no-time", {"workers": "4"})
+
+
+def test_runs_of_different_lengths_that_agree_scatter_little():
+    """Each by the epochs that it had: five in one run, one in another that was ended early."""
+
+    def run(epochs, epoch_s):
+        parts = promise.without_more({"start": 2.0, "steps": epochs * epoch_s})
+        return Measured(parts=parts, epochs=float(epochs), step_s=epoch_s / 100)
+
+    arms = plain_and_tuned.Arms(plain=[run(5, 10.0), run(1, 10.0)], tuned=[run(5, 5.0), run(1, 5.0)])
+    found = plain_and_tuned.judged(arms, {"tf32": "on"}, FIVE_EPOCHS, None)
+    assert found.code == "confirmed"
+    assert found.ratio.value == pytest.approx(52 / 27)
+    assert found.ratio.low > 1.7
