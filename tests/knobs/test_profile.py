@@ -96,7 +96,7 @@ def test_an_older_version_is_upgraded(monkeypatch):
             "f.toml was written by a newer flatout (format version 2; this flatout reads up to version 1). Update flatout.",
         ),
         ("version = 0", "f.toml is not a readable record: version 0."),
-        ('kind = "facts"', "f.toml is a record of kind facts; a record of kind flatout-profile is needed here."),
+        ('kind = "facts"', "f.toml is the wrong kind of flatout file: it is a facts, but a flatout-profile is needed here."),
         ("knobs = 3", "f.toml: knobs must be a table, [knobs], with one line for each knob."),
         ("[knob]\nworkers = 2", "f.toml: unknown name knob; did you mean knobs?"),
         ("workers = 2", "f.toml: unknown name workers; did you mean knobs.workers?"),
