@@ -1,7 +1,13 @@
 """Where whole runs follow a search, its last comparison is short, and what seems faster is kept for them to decide."""
 
 import pytest
-from tests.tune.imagined import Machine, plan, search
+from imagined import Machine, plan, search
+
+from flatout.knobs.model import Numerics
+from flatout.tune.search.device_or_host_bound import Pace
+from flatout.tune.search.final_stage import keep_what_seems_faster
+from flatout.tune.search.questions_and_answers import Decision, Mode, Verdict
+from flatout.tune.search.search_state import Course
 
 LAUNCHING = {"launch": 2.4, "device": 0.8, "prepare": 8.0, "copy": 0.05, "sigma": 0.12, "build_s": 15.0, "cores": 14}
 
@@ -28,6 +34,31 @@ def test_the_last_comparison_takes_four_pairs():
     assert sum(segment.stage == "final" for segment in segments) <= 8
     _, segments, _ = found(False, 1)
     assert sum(segment.stage == "final" for segment in segments) > 8
+
+
+@pytest.mark.parametrize(("ratio", "pairs", "kept"), [(1.64, 2, True), (1.64, 1, False), (1.3, 2, False), (1.1, 4, False)])
+def test_what_a_few_pairs_showed_is_kept_until_whole_runs_decide(ratio, pairs, kept):
+    """One pair scatters by 20 %."""
+    course = Course(plan(whole_runs_follow=True))
+    course.noise.saw_repeated(Mode.REAL, [100.0, 128.0, 96.0, 125.0])
+    assert 0.15 < course.noise.of(Mode.REAL) < 0.3
+    key = ("compile", "graphs")
+    decision = Decision(knob="compile", value="graphs", verdict=Verdict.UNKNOWN, code="too-little", params={"pairs": pairs},
+                        numerics=Numerics.TOLERANCE, ratio=ratio, pairs=pairs, mode=Mode.REAL)  # fmt: skip
+    course.decisions[key] = decision
+    keep_what_seems_faster(course)
+    assert course.whole == ({"compile": "graphs"} if kept else {})
+    assert course.unpaid == ({"compile"} if kept else set())
+    found = course.decisions[key]
+    assert (found.code, found.ratio) == ("seems-faster" if kept else "too-little", ratio)
+
+
+def test_a_device_is_idle_only_where_no_other_witness_denies_it():
+    assert Pace(kernels=0.2).mostly_idle
+    assert Pace(kernels=0.2, busy=0.1).mostly_idle
+    assert not Pace(kernels=0.2, busy=0.99).mostly_idle
+    assert not Pace(kernels=0.6, busy=0.1).mostly_idle
+    assert not Pace().mostly_idle
 
 
 @pytest.mark.parametrize("seed", range(1, 21))

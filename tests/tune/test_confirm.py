@@ -52,9 +52,10 @@ class Machine:
         return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4, **read)
 
     def confirm(self, knobs, room_s=100.0, length=FIVE_EPOCHS, loop=None, plain_s=None, costs=COSTS, **more):
-        free = more.pop("time_may_grow", False)
+        attributes = {name: more.pop(name) for name in ("time_may_grow", "undecided") if name in more}
         confirmation = Confirmation(self.run, self.now, **more)
-        confirmation.time_may_grow = free
+        for name, value in attributes.items():
+            setattr(confirmation, name, value)
         return confirmation.confirm(knobs, room_s, costs, length, loop, plain_s)
 
 
@@ -415,6 +416,29 @@ def test_where_nobody_set_a_limit_another_plain_run_comes_in_place_of_the_cold_o
     found = machine.confirm({"workers": "4"}, room_s=20.0, plain_s=10.0, time_may_grow=True)
     assert (found.code, found.pairs, found.cold_bytes) == ("confirmed", 1, GIB)
     assert machine.ran == [{}, {"workers": "4"}, {}]
+
+
+def test_what_was_shown_does_not_suffer_for_what_was_not():
+    """Recorded, the script ends early in whole runs; its workers were shown to help."""
+
+    def parts(knobs):
+        return Missing("failed", "1") if "compile" in knobs else faster(knobs)
+
+    machine = Machine(parts)
+    found = machine.confirm({"workers": "4", "compile": "graphs"}, plain_s=14.0, undecided=["compile"])
+    assert (found.code, found.knobs, found.unconfirmed) == ("confirmed", {"workers": "4"}, {"compile": "graphs"})
+    assert Machine(parts).confirm({"workers": "4", "compile": "graphs"}, plain_s=14.0).code == "tuned-fails"
+
+
+def test_what_was_not_shown_is_the_first_to_go():
+    def parts(knobs):
+        slow = 3.0 if "precision" in knobs else 1.0
+        return {"start": 2.0, "steps": (4.0 if "workers" in knobs else 10.0) * slow}
+
+    machine = Machine(parts)
+    found = machine.confirm({"workers": "4", "precision": "bf16"}, plain_s=12.0, undecided=["precision"])
+    assert (found.code, found.knobs, found.left_out) == ("confirmed", {"workers": "4"}, {"precision": "bf16"})
+    assert machine.ran[-1] == {"workers": "4"}
 
 
 def test_what_a_slow_disk_gives_in_no_time_is_no_reason():

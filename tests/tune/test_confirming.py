@@ -92,3 +92,18 @@ def test_what_whole_runs_speak_against_is_not_written(code, kept):
     assert end.profile == ({"workers": "4"} if kept else {})
     assert end.whole_run.code == code
     assert bool(end.whole_run.budget) is (code in ("no-time", "unclear"))
+
+
+def test_a_loop_that_could_not_be_told_from_the_plain_one_says_nothing_against_whole_runs():
+    assert confirming._loop(ended()) is not None
+    assert confirming._loop(ended(lower=0.97)) is None
+
+
+@pytest.mark.parametrize(("code", "left_s"), [("asked", 30.0), ("run", 40.0)])
+def test_a_second_confirmation_has_what_is_left_of_a_limit(code, left_s, monkeypatch):
+    now = iter((100.0, 110.0))
+    monkeypatch.setattr(confirming.SystemClock, "monotonic", lambda self: next(now))
+    room = confirming.Room(Budget(code=code, search_s=60.0, confirm_s=40.0), Costs(looked_s=1.0, start_s=1.0), 40.0)
+    seen = []
+    end, left = confirming.with_what_is_left(lambda end, room: seen.append(room) or end, ended(), room)
+    assert (end, seen, left.seconds) == (ended(), [room], left_s)

@@ -153,8 +153,9 @@ def ended(unpaid):
 def test_what_whole_runs_were_to_decide_is_left_out_where_they_told_nothing(code, words):
     found = plain_and_tuned.Confirmed(code=code, knobs={"workers": "4", "compile": "default"})
     left = unconfirmed(ended(["compile"]), found)
-    assert (left.knobs, left.left_out) == ({"workers": "4"}, {"compile": "default"})
+    assert (left.knobs, left.unconfirmed) == ({"workers": "4"}, {"compile": "default"})
     assert "compile=default" in report.sentences(plain_and_tuned.told(left, by_epoch=True), words)[-1]
+    assert "compile=default" not in " ".join(report.sentences(plain_and_tuned.told(found, by_epoch=True), words))
     assert unconfirmed(ended([]), found) == found
     confirmed = replace(found, code="confirmed")
     assert unconfirmed(ended(["compile"]), confirmed) == confirmed

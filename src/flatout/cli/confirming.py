@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,10 +68,20 @@ def confirmed(
     kept = kept_promises(line, Path.cwd())
     confirmation = confirm.Confirmation(run, clock.monotonic, told, kept, once_of(end), gains_of(end))
     confirmation.time_may_grow = room.granted.code != "asked"
+    confirmation.undecided = end.unpaid
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     units = Units(batches is not None, steps_of_an_epoch(trials.ready) or float(UNIT_STEPS))
     return _with(end, unconfirmed(end, found), units, trials.fair.data, screen, room)
+
+
+def with_what_is_left(confirm: Callable[..., Finished], end: Finished, room: Room) -> tuple[Finished, Room]:
+    """Confirmed, and the time for doing so once more: of a limit that somebody set, what is left."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    found = confirm(end, room=room)
+    asked = room.granted.code == "asked"
+    return found, room._replace(seconds=room.seconds - (clock.monotonic() - began)) if asked else room
 
 
 def once_of(end: Finished) -> dict[str, Once]:
@@ -97,7 +108,7 @@ def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
     if found.code not in ("no-time", "plain-fails") or not left:
         return found
     knobs = {name: value for name, value in found.knobs.items() if name not in left}
-    return records.replace(found, knobs=knobs, left_out={**found.left_out, **left})
+    return records.replace(found, knobs=knobs, unconfirmed=left)
 
 
 def _with(end: Finished, found: Confirmed, units: Units, data: Data, screen: Screen, room: Room) -> Finished:
@@ -140,6 +151,8 @@ def _loop(end: Finished) -> Ratio | None:
 
     if isinstance(end.speedup, Missing) or isinstance(end.lower, Missing) or isinstance(end.upper, Missing):
         return None
+    if end.lower <= 1:
+        return None  # it could not tell: whole runs were to decide
     return Ratio(value=end.speedup, low=end.lower, high=end.upper)
 
 

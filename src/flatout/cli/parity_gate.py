@@ -69,7 +69,8 @@ def after(end: Finished, confirmed: Callable[[Finished], Finished], trials: Tria
     if not end.profile:
         return end
     found = passed(end, trials, place, screen)
-    return confirmed(found) if found.profile and found.profile != end.profile else found
+    known = end.whole_run is not None and end.whole_run.code == "confirmed"
+    return confirmed(found) if known and found.profile and found.profile != end.profile else found
 
 
 def draw(gate: Gate, parity: Parity, place: Path, screen: Screen) -> None:

@@ -292,10 +292,11 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     screen.had_no_turn(end.decisions, _enough_for_all(end, granted, costs))
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
     room = confirming.Room(granted, costs, room_s)
-    confirm = partial(confirming.confirmed, trials=trials, screen=screen, room=room, length=length, line=line)
-    end = confirm(end, own_starts=smaller is None)
+    starts = smaller is None
+    confirm = partial(confirming.confirmed, trials=trials, screen=screen, length=length, line=line, own_starts=starts)
+    end, room = confirming.with_what_is_left(confirm, end, room)
     if not asked["no_parity"]:
-        end = parity_gate.after(end, lambda left: confirm(left, own_starts=smaller is None), trials, place, screen)
+        end = parity_gate.after(end, partial(confirm, room=room), trials, place, screen)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1), budget=granted)
     trials.new_files()  # what is new after this is ours
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)

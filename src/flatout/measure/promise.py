@@ -120,6 +120,7 @@ class WholeRunPromise(Struct, frozen=True, kw_only=True):
     turns: int = 0  # of the epoch that the runs put together met, at least
     ending: bool = True  # what comes after the last epoch, a final test for example, is in it: a run came to its end
     left_out: dict[str, str] = field(default_factory=dict)  # settings that this run would not have repaid
+    unconfirmed: dict[str, str] = field(default_factory=dict)  # settings that whole runs were to decide, and these told nothing
     not_on: dict[str, str] = field(default_factory=dict)  # settings that did not come on in these runs, or were taken back: why
     put_on_step: int | None = None
     plain_step_s: float | Missing = NOT_MEASURED  # of the steady loop

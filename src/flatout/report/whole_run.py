@@ -89,6 +89,7 @@ def _left_out(whole: WholeRunPromise, words: Words) -> list[str]:
     slower = {name: value for name, value in whole.left_out.items() if name not in COSTS_ONCE}
     said = [words("whole-run.left-out", knobs=_knobs(once, words))] if once else []
     said += [words("whole-run.left-out-slower", knobs=_knobs(slower, words))] if slower else []
+    said += [words("whole-run.left-unconfirmed", knobs=_knobs(whole.unconfirmed, words))] if whole.unconfirmed else []
     return said + ([words("whole-run.not-on", knobs=words("run.comma").join(whole.not_on))] if whole.not_on else [])
 
 

@@ -58,6 +58,7 @@ class Confirmation:
         """`kept`: delivered ÷ promised of earlier runs of this command under a profile; `once`: what is compiled; `gains`: what
         each setting gave in the search."""
         self.time_may_grow = False  # nobody asked for a limit: one plain run more may come
+        self.undecided: Sequence[str] = ()  # settings that these runs are to decide: others do not suffer for them
         self._once = once or {}
         self._gains = gains or {}
         self._kept = kept
@@ -86,12 +87,13 @@ class Confirmation:
         arms = Arms(kept=compiled(knobs))
         failed = self._pairs(arms, knobs, ends, lambda: _ratio(arms, length, loop), lambda: _slower(arms, length, loop))
         if failed is not None:
-            return _failed(failed[0], failed[1], knobs)
+            return self._without_undecided(arms, failed, knobs, ends, length)
         if not arms.pairs:
             return Confirmed(code="no-time", knobs=knobs)  # to compare with a plain run that found as much in memory
         told = self._judged(arms, knobs, length, loop)
         if told.code != "confirmed":
-            return self._with_less(arms, told, ends, length, suspects(told, self._gains))
+            undecided = tuple(name for name in self.undecided if name in told.knobs)
+            return self._with_less(arms, told, ends, length, [undecided, *suspects(told, self._gains)])
         dear = self._not_repaid(told)
         return self._with_less(arms, told, ends, length, [(dear,)]) if dear else told
 
@@ -197,6 +199,19 @@ class Confirmation:
         gains = {name: seen.gain for name, seen in self._once.items() if name in told.knobs and seen.gain is not None}
         return next((name for name, gain in gains.items() if built_s > (gain - 1) * steps_s), None)
 
+    def _without_undecided(
+        self, arms: Arms, failed: tuple[Missing, bool], knobs: Values, ends: float, length: RunLength | None
+    ) -> Confirmed:
+        """A tuned run failed: what was shown in the search, without what was not."""
+        found, tuned = failed
+        less = {name: value for name, value in knobs.items() if name not in self.undecided}
+        if tuned and arms.plain and less and len(less) < len(knobs):
+            others = Arms(plain=arms.plain, kept=compiled(less), cold_bytes=arms.cold_bytes)
+            told = self._rest(others, less, length, (ends, self._longest_s[False], 0.0))
+            if isinstance(told, Confirmed):
+                return replace(told, unconfirmed={name: knobs[name] for name in knobs.keys() - less.keys()})
+        return _failed(found, tuned, knobs)
+
     def _with_less(
         self, arms: Arms, before: Confirmed, ends: float, length: RunLength | None, groups: Sequence[Sequence[str]]
     ) -> Confirmed:
@@ -205,7 +220,7 @@ class Confirmation:
         knobs, best = dict(before.knobs), before
         for group in groups:
             less = {name: value for name, value in knobs.items() if name not in group}
-            if not less or len(less) == len(knobs):
+            if not less or len(less) == len(knobs):  # also where the group is empty
                 continue
             built = any(name in before.knobs and name not in less for name in COSTS_ONCE)
             one_s = self._longest_s[True] - (min(run.parts.get("building", 0.0) for run in arms.tuned) if built else 0.0)

@@ -60,6 +60,7 @@ class Confirmed(Struct, frozen=True, kw_only=True):
     code: str
     knobs: Values
     left_out: Values = field(default_factory=dict)  # what would not have been repaid
+    unconfirmed: Values = field(default_factory=dict)  # what whole runs were to decide, and these told nothing
     not_on: dict[str, str] = field(default_factory=dict)  # what did not come on, or was taken back
     plain: RunModel | None = None
     tuned: RunModel | None = None
@@ -227,7 +228,8 @@ def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
     """For the record. `by_epoch`: the unit of the model is an epoch, not a stretch of steps."""
     plain, tuned, epochs = found.plain, found.tuned, found.epochs
     if plain is None or tuned is None:
-        return WholeRunPromise(code=found.code, why=found.why, detail=found.detail, left_out=dict(found.left_out))
+        return WholeRunPromise(code=found.code, why=found.why, detail=found.detail, left_out=dict(found.left_out),
+                               unconfirmed=dict(found.unconfirmed))  # fmt: skip
     over = epochs if epochs is not None else 1.0
     length = found.length
     ratio = found.ratio
@@ -252,6 +254,7 @@ def told(found: Confirmed, by_epoch: bool) -> WholeRunPromise:
         turns=found.turns,
         ending=found.ending,
         left_out=dict(found.left_out),
+        unconfirmed=dict(found.unconfirmed),
         not_on=dict(found.not_on),
         put_on_step=found.put_on_step,
         plain_step_s=found.plain_step_s,

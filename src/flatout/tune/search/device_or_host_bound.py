@@ -17,8 +17,9 @@ class Pace(Struct, frozen=True, kw_only=True):
 
     @property
     def mostly_idle(self) -> bool:
-        """Faster kernels gain little then."""
-        return isinstance(self.kernels, float) and self.kernels < IDLE
+        """Faster kernels gain little then. What the driver tells is of the last second, too: other witnesses must agree."""
+        known_busy = isinstance(self.busy, float) and self.busy >= WAITING and not self.keeps_up
+        return isinstance(self.kernels, float) and self.kernels < IDLE and not known_busy
 
     @property
     def keeps_up(self) -> bool:

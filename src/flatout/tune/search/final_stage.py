@@ -22,7 +22,7 @@ from flatout.tune.search.compute_knobs import (
 )
 from flatout.tune.search.failing_knob import held
 from flatout.tune.search.knob_verdict import percent, still_earns
-from flatout.tune.search.questions_and_answers import Ceilings, Decision, Mode, Offer, Reached
+from flatout.tune.search.questions_and_answers import Ceilings, Decision, Mode, Offer, Params, Reached, Verdict
 from flatout.tune.search.search_state import FEWEST_FINAL, FEWEST_SEGMENTS, FINAL_PAIRS, OVERTIME, Course, Steps
 
 MOVED = math.log(1.05)  # the whole became so much faster since a knob was dropped that it may look different now
@@ -130,9 +130,12 @@ def keep_what_seems_faster(course: Course) -> None:
     ]
     for decision in sorted(open_ones, key=lambda one: _ratio(one), reverse=True):
         if decision.knob not in course.whole and decision.knob not in ("persistent_workers", "batch_size"):
-            gain = percent(decision.ratio)
-            course.decide(course.offer(decision.knob), decision.value, "seems-faster", {"gain": gain, "pairs": decision.pairs})
+            gain, key = percent(decision.ratio), (decision.knob, decision.value)
+            params: Params = {"gain": gain, "pairs": decision.pairs}
+            course.decisions[key] = replace(decision, verdict=Verdict.KEPT, code="seems-faster", params=params)
             course.keep(decision.knob, decision.value)
+            if course.offer(decision.knob).builds:
+                course.build_s[decision.knob] = build_guess_s(course, course.offer(decision.knob), decision.value)
             course.unpaid = course.unpaid | {decision.knob}
             course.first_gain.setdefault(decision.knob, gain)
 
