@@ -130,3 +130,13 @@ def test_none_came(tmp_path):
         said, _ = watch.communicate(timeout=60)
     assert watch.returncode == events.NONE_CAME
     assert json.loads(said)["kind"] == "watch-summary"
+
+
+@pytest.mark.parametrize("more", [["--until", "any"], ["--notify", "true"]])
+def test_one_look_waits_for_no_event(more):
+    """Its exit code 0 would be taken for a run that came to its end."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "flatout", "watch", "--once", *more], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "--once measures once" in ended.stderr

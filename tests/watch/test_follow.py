@@ -71,7 +71,8 @@ def test_a_training_as_it_goes(folder, tmp_path):
     values = values_of(training, spans[-1])
     assert (values["share_input"], values["step_s"]) == (pytest.approx(0.1), pytest.approx(0.1))
     agent.journal.write("end", ended=SPAWNED + 20)
-    assert following.poll(SPAWNED + 20).ended == "finished"
+    assert following.poll(SPAWNED + 20).running, "how it ended stands in the summary, which comes next"
+    assert following.poll(SPAWNED + 31).ended == "finished"  # whoever writes it is gone
 
 
 def test_only_what_is_new_is_read(folder, monkeypatch):
@@ -153,8 +154,14 @@ def test_how_a_run_ends(folder, tmp_path):
     process.communicate(b"\n")
     assert following.poll(SPAWNED + 2).ended == "killed"
     assert find_running(tmp_path, {}) is None
-    (folder / "summary.json").write_text("{}")
-    assert following.poll(SPAWNED + 2).ended == "finished"
+    for told, ended in (
+        ("{}", "finished"),
+        ('{"exit_code": 0}', "finished"),
+        ('{"exit_code": 1}', "failed"),
+        ("[", "finished"),
+    ):
+        (folder / "summary.json").write_text(told)
+        assert following.poll(SPAWNED + 2).ended == ended
     shutil.rmtree(folder)
     assert following.poll(SPAWNED + 3).ended == "record-gone"
 

@@ -48,6 +48,8 @@ def command(
         given = {"--once": once, "--for": length is not None, "--until": bool(until), "--notify": notify is not None}
         _replay(run, [flag for flag, is_given in given.items() if is_given], words, plain, as_json)
         return
+    if once and (until or notify is not None):
+        raise UsageError("error.watch-once")
     if length is not None and (once or not math.isfinite(length) or length <= 0):
         raise UsageError("error.watch-for", value=f"{length:g}")
     wanted = events.events_named(until)

@@ -121,6 +121,6 @@ class Notifier:
             )
         except subprocess.TimeoutExpired:
             return f"> {TELLING_S:.0f} s"
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:
             return getattr(error, "strerror", None) or str(error)
         return None if ended.returncode == 0 else f"exit {ended.returncode}"

@@ -21,6 +21,7 @@ from flatout.watch.tail import Tail
 SUMMARY = "summary.json"
 MOST_JOURNALS = 64
 KEPT_SPANS = 3600
+SUMMARY_S = 10.0  # at most from the end of the training to its summary
 
 
 class Training(Struct, kw_only=True):
@@ -28,7 +29,7 @@ class Training(Struct, kw_only=True):
 
     run_id: str
     running: bool = True
-    ended: str | None = None  # finished, killed, out-of-memory, record-gone
+    ended: str | None = None  # finished, failed, killed, out-of-memory, record-gone
     pid: int | Missing = NOT_YET  # of the process that leads
     pids: list[int] = field(default_factory=list)
     steps: int = 0
@@ -58,6 +59,7 @@ class Follow:
         self._length: tuple[int | None, run_length.RunLength | None] | None = None
         self._epochs: float | Missing = NOT_YET
         self._longest_s = 0.0
+        self._all_finished_at: float | None = None
         self._last_told: float | None = None
         self.spans: list[Span] = []  # of the leading process, the last hour's and more
 
@@ -72,7 +74,7 @@ class Follow:
             self.spans = [*self.spans, *fresh.get(id(lead), [])][-KEPT_SPANS:]
             self._tell(training, lead)
         training.pids = [story.pid for story in stories if story.pid is not None]
-        training.ended = self._ended(stories)
+        training.ended = self._ended(stories, now)
         training.running = training.ended is None
         return training
 
@@ -110,17 +112,30 @@ class Follow:
         self._length = (lead.epoch_steps, found)
         return found
 
-    def _ended(self, stories: list[Story]) -> str | None:
+    def _ended(self, stories: list[Story], now: float) -> str | None:
         if not self.folder.is_dir():
             return "record-gone"
         if any(story.ran_out_of_memory and story.finished for story in stories):
             return "out-of-memory"
-        if (self.folder / SUMMARY).exists() or (stories and all(story.finished for story in stories)):
-            return "finished"
+        if (self.folder / SUMMARY).exists():
+            return "failed" if _exit_code(self.folder / SUMMARY) else "finished"
+        if stories and all(story.finished for story in stories):
+            # How it ended stands in the summary, which comes next; where nobody is left to write one, nobody will tell.
+            self._all_finished_at = self._all_finished_at or now
+            return "finished" if now - self._all_finished_at > SUMMARY_S else None
         pids = [story.pid for story in stories if story.pid is not None and not story.finished]
         if pids and not any(host.is_alive(pid) for pid in pids):
             return "killed"
         return None
+
+
+def _exit_code(path: Path) -> int:
+    """Of the script, as the summary has it; 0 where it cannot be read."""
+    try:
+        told = json.loads(path.read_bytes()).get("exit_code")
+    except (OSError, ValueError, AttributeError):
+        return 0
+    return told if isinstance(told, int) else 0
 
 
 def tell(training: Training, lead: Story, steps: int | None, epochs: float | Missing) -> None:

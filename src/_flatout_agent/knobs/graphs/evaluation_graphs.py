@@ -81,6 +81,11 @@ class EvaluationGraphs(RecordableCalls):
         try:
             with self._recorder.no_waiting():
                 run(inputs)
+        except Exception as error:  # nothing was recorded: the generator is as it was, which other graphs rely on
+            self.why = refused("cannot-be-recorded", error=f"{type(error).__name__}: {error}"[:300])
+            before.restore()
+            return None
+        try:
             recording = self._recorder.record_forward(run, inputs, module)
             variant = EvaluationVariant(recording, returned[0])
             if not self._same_bits(run, recording, inputs):

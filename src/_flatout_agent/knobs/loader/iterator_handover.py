@@ -63,16 +63,6 @@ class Handover:
         return self._ahead.next(iterator, original)
 
     def _next(self, iterator: Any, original: Any) -> Any:
-        batch = self._fetched(iterator, original)
-        if self.evaluations.comparing and iterator._num_workers:
-            try:
-                self.evaluations.look_at(getattr(iterator, "_index_sampler", None), batch)
-            except Exception as error:
-                self.evaluations.comparing = False
-                fault("handover.look_at", error)
-        return batch
-
-    def _fetched(self, iterator: Any, original: Any) -> Any:
         line = self._lines.get(id(iterator))
         if line is not None:
             return line.next(original)
@@ -88,11 +78,7 @@ class Handover:
 
     def start_epoch(self, loader: Any, original: Any) -> Any:
         """`original` is torch's own `DataLoader.__iter__`."""
-        control = self.known(loader)
-        if control is None:
-            control = self._followed(loader) or self._evaluated(loader)
-        elif control in self.evaluations.controls:
-            self.evaluations.ask_again(control, loader)
+        control = self.known(loader) or self._followed(loader) or self._evaluated(loader)
         if control is None:
             return original(loader)
         if not control.replaces_own_workers():
