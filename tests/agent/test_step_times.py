@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from _flatout_agent.trial.step_times import MOST_TOLD, FirstSteps, StepTimes
+from _flatout_agent.trial.segment_step_times import MOST_TOLD, FirstSteps, StepTimes
 
 MS = 1_000_000
 

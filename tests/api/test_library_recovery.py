@@ -11,7 +11,7 @@ from trainings import LOSS, Rows, same, seed, weights
 
 from flatout import TrainingAccelerator
 from flatout.api.loss_watch import EVERY
-from flatout.api.recovery import leaves_steps_out, step_if_finite
+from flatout.api.non_finite_gradients import leaves_steps_out, step_if_finite
 from flatout.api.refusals import LossNotFiniteError
 
 FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from _flatout_agent.knobs.knob import applied
-from _flatout_agent.modes import slow_settings_check, step_timing
+from _flatout_agent.modes import median_step_time, slow_settings_check
 from _flatout_agent.modes.profile_mode import ProfileCourse
 from _flatout_agent.timeline.step_clock import FORWARD, TURN, StepClock
 
@@ -66,7 +66,7 @@ class Loop:
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch):
     """No other process takes the cores of an imagined machine."""
-    monkeypatch.setattr(step_timing.OtherLoad, "took_the_cores", lambda self: False)
+    monkeypatch.setattr(median_step_time.OtherLoad, "took_the_cores", lambda self: False)
 
 
 def course(values, plain=None, check=True):
@@ -133,7 +133,7 @@ def test_a_stall_now_and_then_takes_nothing_back():
 
 def test_what_was_timed_while_others_took_the_cores_is_void_and_timed_again(monkeypatch):
     taken = iter([True, True])
-    monkeypatch.setattr(step_timing.OtherLoad, "took_the_cores", lambda self: next(taken, False))
+    monkeypatch.setattr(median_step_time.OtherLoad, "took_the_cores", lambda self: next(taken, False))
     loop = Loop(lambda on: 30.0 if on and loop.scene.steps_done < 300 else 8.0 if on else 10.0)
     assert not loop.train(course({"workers": 4}, {"step_s": 0.010}), 2000)
     assert not loop.told("taken-back")
@@ -141,7 +141,7 @@ def test_what_was_timed_while_others_took_the_cores_is_void_and_timed_again(monk
 
 
 def test_a_machine_that_is_never_quiet_leaves_what_was_confirmed(monkeypatch):
-    monkeypatch.setattr(step_timing.OtherLoad, "took_the_cores", lambda self: True)
+    monkeypatch.setattr(median_step_time.OtherLoad, "took_the_cores", lambda self: True)
     loop = Loop(lambda on: 30.0 if on else 10.0)
     assert not loop.train(course({"workers": 4}, {"step_s": 0.010}), 3000)
     assert loop.on == {"workers": 4}
@@ -231,7 +231,7 @@ def test_what_costs_time_once_comes_on_later_at_the_step_that_the_profile_says()
 
 
 def test_it_comes_on_at_its_step_though_others_took_the_cores(monkeypatch):
-    monkeypatch.setattr(step_timing.OtherLoad, "took_the_cores", lambda self: True)
+    monkeypatch.setattr(median_step_time.OtherLoad, "took_the_cores", lambda self: True)
     loop = Loop(lambda on: 5.0)
     later = ProfileCourse({"workers": 4, "compile": "default"}, True, None, {"step_s": 0.010}, {"compile": 100})
     loop.train(later, 300)

@@ -10,9 +10,9 @@ from flatout.base.words import Words
 from flatout.machine import cards
 from flatout.machine.deep_look import Arithmetic, DeepLook
 from flatout.measure import bound, deep
-from flatout.measure.attribution import read_story
 from flatout.measure.bound import Bottleneck, with_roofline
 from flatout.measure.ceilings import at_rated_peak, ceilings, rated, undisturbed
+from flatout.measure.process_journals import read_story
 from flatout.report import run_deep
 from flatout.report.terminal import Group, show
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.doctor import page, registry, verdict
+from flatout.doctor import page, registry, root_cause
 from flatout.doctor.model import Finding, Layer
 from flatout.machine.machine_facts import Cuda, Driver, Facts, Gpu, Hardware, PciDevice, Symptom, System, Torch
 
@@ -66,7 +66,7 @@ def find(code: str, facts: Facts) -> Finding | None:
 
 def names(facts: Facts) -> list[str]:
     """What these layers' rules show of the facts, the root cause first; a note is none."""
-    judged = verdict.judge(facts, RULES)
+    judged = root_cause.judge(facts, RULES)
     assert judged.crashed == []
     return [] if judged.root_cause is None else [finding.name for finding in judged.findings]
 

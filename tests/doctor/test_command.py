@@ -130,8 +130,8 @@ def test_quick_without_torch_and_not_much_slower_with_it(tmp_path):
             times.append(time.monotonic() - began)
         return min(times)
 
-    judge = "from flatout.doctor import registry, verdict; import sys; from flatout.machine.gather import gather; "
-    assert best(judge + "verdict.judge(gather(sys.executable, ask_torch=False), registry.all_rules())") < 1.0
+    judge = "from flatout.doctor import registry, root_cause; import sys; from flatout.machine.gather import gather; "
+    assert best(judge + "root_cause.judge(gather(sys.executable, ask_torch=False), registry.all_rules())") < 1.0
     pytest.importorskip("torch")
     command = "import sys; sys.argv = ['flatout', 'doctor']; from flatout.cli.main import main; main()"
     assert best(command) < best("import torch") + 1.0

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flatout.doctor import registry, verdict
+from flatout.doctor import registry, root_cause
 from flatout.doctor.paste.reader import read
 
 CORPUS = Path(__file__).resolve().parents[2] / ".." / "shared" / "corpus" / "cases.jsonl"
@@ -50,7 +50,7 @@ def expected(case: dict[str, Any]) -> str:
 
 
 def judged(text: str) -> str:
-    result = verdict.judge(read(text), registry.all_rules())
+    result = root_cause.judge(read(text), registry.all_rules())
     assert not result.crashed, result.crashed
     return result.root_cause.name if result.root_cause else HEALTHY
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.doctor import registry, verdict
+from flatout.doctor import registry, root_cause
 from flatout.doctor.paste.reader import read
 
 REPORTS = {
@@ -343,6 +343,6 @@ CASES = [(name, report.strip()) for name, block in REPORTS.items() for report in
 
 @pytest.mark.parametrize(("name", "report"), CASES, ids=[f"{name}-{report[:24]}" for name, report in CASES])
 def test_cause(name, report):
-    result = verdict.judge(read(report), registry.all_rules())
+    result = root_cause.judge(read(report), registry.all_rules())
     assert not result.crashed
     assert (result.root_cause.name if result.root_cause else "healthy") == name

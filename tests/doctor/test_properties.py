@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from flatout.base.records import Missing, Struct
-from flatout.doctor import page, registry, verdict
+from flatout.doctor import page, registry, root_cause
 from flatout.doctor.model import Finding, Severity, Verdict
 from flatout.machine.machine_facts import Facts, Symptom, Xid
 
@@ -90,7 +90,7 @@ def examples(number: int) -> settings:
 
 
 def judged(facts: Facts) -> Verdict:
-    result = verdict.judge(facts, RULES)
+    result = root_cause.judge(facts, RULES)
     assert result.crashed == []
     return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flatout.base.records import Missing
-from flatout.doctor import page, registry, verdict
+from flatout.doctor import page, registry, root_cause
 from flatout.doctor.model import Finding, Layer, Severity
 from flatout.machine.machine_facts import (
     Application,
@@ -252,7 +252,7 @@ def test_found_and_named_as_the_cause(name, facts):
     finding = check(name, facts)
     assert finding is not None
     assert finding.severity is not Severity.NOTE
-    judged = verdict.judge(facts, RULES)
+    judged = root_cause.judge(facts, RULES)
     assert judged.crashed == []
     assert judged.root_cause is not None
     assert judged.root_cause.name == name
@@ -263,14 +263,14 @@ def test_a_note_leaves_the_machine_healthy(name, facts):
     finding = check(name, facts)
     assert finding is not None
     assert finding.severity is Severity.NOTE
-    judged = verdict.judge(facts, RULES)
+    judged = root_cause.judge(facts, RULES)
     assert judged.healthy
     assert name in [item.name for item in judged.findings]
 
 
 @pytest.mark.parametrize("facts", HEALTHY)
 def test_healthy_machines_get_nothing(facts):
-    judged = verdict.judge(facts, RULES)
+    judged = root_cause.judge(facts, RULES)
     assert judged.crashed == []
     assert judged.findings == []
 
@@ -323,18 +323,18 @@ def test_every_rule_is_tried():
 
 def test_a_hidden_card_explains_a_wrong_number():
     facts = live(PAIR, environment={"CUDA_VISIBLE_DEVICES": "0,0"}, works=False, symptoms=[("cuda-error", {"code": 101})])
-    judged = verdict.judge(facts, RULES)
+    judged = root_cause.judge(facts, RULES)
     assert [finding.name for finding in judged.findings] == ["visible-devices"]
 
 
 def test_special_cases_explain_the_plain_one():
     for facts in (live(symptoms=[oom(1, 12, 21, 0.5)]), live(symptoms=[oom(2, 5, 5.5, 0.5)])):
-        assert "out-of-memory" not in [finding.name for finding in verdict.judge(facts, RULES).findings]
+        assert "out-of-memory" not in [finding.name for finding in root_cause.judge(facts, RULES).findings]
 
 
 def test_expandable_segments_are_not_advised_twice():
     facts = live(symptoms=[oom(1, 12, 21, 0.5)], environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
-    judged = verdict.judge(facts, RULES)
+    judged = root_cause.judge(facts, RULES)
     assert judged.root_cause is not None
     assert judged.root_cause.name == "out-of-memory"
 
@@ -366,7 +366,7 @@ def test_a_programs_own_kernel_is_not_the_machines_fault(code):
     facts = paste(("cuda-error", {"code": code}))
     finding = check("kernel-fault", facts)
     assert finding is not None
-    assert verdict.judge(facts, RULES).root_cause == finding
+    assert root_cause.judge(facts, RULES).root_cause == finding
     for language in ("en", "zh"):
         assert str(code) in page.read("AP520", language).sentence(dict(finding.evidence))
     assert check("kernel-fault", paste(("cuda-error", {"code": 999}))) is None

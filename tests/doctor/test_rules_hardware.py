@@ -25,7 +25,7 @@ from findings import (
 )
 
 from flatout.base import records
-from flatout.doctor import page, registry, verdict
+from flatout.doctor import page, registry, root_cause
 from flatout.doctor.model import Severity
 from flatout.machine.machine_facts import Cuda, Driver, Facts, Hardware, PciDevice, System, Torch, Xid
 
@@ -34,7 +34,7 @@ MACHINES = Path(__file__).resolve().parents[1] / "machines"
 
 def test_real_h200_is_healthy():
     facts = records.read(MACHINES / "h200.json", Facts)
-    judged = verdict.judge(facts, registry.all_rules())
+    judged = root_cause.judge(facts, registry.all_rules())
     assert judged.crashed == []
     assert judged.healthy
     assert [finding.code for finding in judged.findings] == []

@@ -7,7 +7,7 @@ import pytest
 from flatout.base.records import Missing
 from flatout.doctor import page, registry
 from flatout.doctor.model import Severity
-from flatout.doctor.verdict import judge
+from flatout.doctor.root_cause import judge
 from flatout.machine.machine_facts import (
     Application,
     Cuda,

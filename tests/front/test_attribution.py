@@ -4,7 +4,7 @@ import pytest
 
 from _flatout_agent.wire import PHASES, parse_journal
 from flatout.base.records import Missing
-from flatout.measure.attribution import attribute, close_account, read_story, split_copies
+from flatout.measure.process_journals import attribute, close_account, read_story, split_copies
 
 
 def journal(pid=1, rank=None, steps=10, samples=40, seconds=None, end=True, warm=None, **more):

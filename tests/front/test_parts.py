@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from _flatout_agent.wire import FIRST_PHASES, PHASES
 from flatout.measure import readings
-from flatout.measure.attribution import attribute
 from flatout.measure.parts import PARTS, parts_of
+from flatout.measure.process_journals import attribute
 
 
 @given(

@@ -11,7 +11,7 @@ from flatout.base import records
 from flatout.base.records import Missing
 from flatout.machine.run_look import DeviceLook, Losses
 from flatout.measure import readings
-from flatout.measure.attribution import attribute
+from flatout.measure.process_journals import attribute
 
 GIB = 1 << 30
 

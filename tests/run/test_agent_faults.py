@@ -29,7 +29,7 @@ from planted.stage import HERE, INJECT, SCENES, Zygote, planted, told_by
 
 from conftest import QUIET, torch_version
 from flatout.launch import journals
-from flatout.measure.attribution import attribute
+from flatout.measure.process_journals import attribute
 
 AGENT = Path(INJECT).parent
 COMPILES = torch_version() >= (2, 3)  # before, Dynamo has no callbacks, and 2.0 cannot on Python 3.11

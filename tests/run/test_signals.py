@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from _flatout_agent.wire import parse_journal
-from flatout.measure.attribution import attribute
+from flatout.measure.process_journals import attribute
 
 pytest.importorskip("torch")
 

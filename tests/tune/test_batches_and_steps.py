@@ -14,7 +14,7 @@ from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
 from flatout.machine import host
 from flatout.machine.machine_facts import HostMemory
-from flatout.tune.confirmation.confirmed_run import Scale, measured
+from flatout.tune.confirmation.whole_run_parts import Scale, measured
 from flatout.tune.execution.trial_runner import Trials
 from flatout.tune.search.run_length import RunLength, batches_of_an_epoch, find_length
 from flatout.tune.search.time_budget import Costs, budget

@@ -9,8 +9,8 @@ import pytest
 from flatout.base.records import Missing
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
-from flatout.tune.confirmation import plain_and_tuned
-from flatout.tune.confirmation.confirm import Confirmation
+from flatout.tune.confirmation import whole_run_promise
+from flatout.tune.confirmation.compare_whole_runs import Confirmation
 from flatout.tune.search.run_length import RunLength
 from flatout.tune.search.time_budget import Costs
 
@@ -76,7 +76,7 @@ def test_whole_runs_are_taken_in_turn_and_give_the_promise():
     assert (found.code, found.whole, found.pairs, found.knobs) == ("confirmed", True, 2, {"workers": "4"})
     assert found.ratio.value == pytest.approx(13.5 / 5.5)
     assert found.ratio.low > 1
-    told = plain_and_tuned.told(found, by_epoch=True)
+    told = whole_run_promise.told(found, by_epoch=True)
     assert (told.plain_s, told.tuned_s) == (13.5, 5.5)
     assert sum(told.parts["tuned"].values()) == pytest.approx(5.5)
     assert told.loop == pytest.approx(5.0)
@@ -159,7 +159,7 @@ def test_a_longer_run_repays_it():
     found = machine.confirm({"workers": "4", "compile": "default"}, room_s=150.0, length=length)
     assert (found.code, found.left_out) == ("confirmed", {})
     assert found.ratio.value > 3.4
-    assert plain_and_tuned.told(found, by_epoch=True).repaid_after > 0
+    assert whole_run_promise.told(found, by_epoch=True).repaid_after > 0
 
 
 def test_what_makes_a_whole_run_slower_is_not_confirmed():
@@ -238,18 +238,18 @@ def test_a_run_to_its_end_refutes_what_its_argument_seems_to_say():
 def test_a_tuned_run_to_its_end_refutes_it_too():
     """The plain one was ended early."""
     parts = promise.without_more({"start": 1.0, "steps": 4.0})
-    arms = plain_and_tuned.Arms(
+    arms = whole_run_promise.Arms(
         plain=[Measured(parts=parts, epochs=1.0, whole=False)],
         tuned=[Measured(parts=promise.without_more({"start": 1.0, "steps": 40.0}), epochs=20.0)],
     )
-    found = plain_and_tuned.judged(arms, {}, FIVE_EPOCHS, None)
+    found = whole_run_promise.judged(arms, {}, FIVE_EPOCHS, None)
     assert (found.epochs, found.length.source) == (20.0, "seen")
     assert found.ratio.value == pytest.approx(81 / 41)
 
 
 def test_an_unknown_length_that_does_not_fit_is_promised_by_epoch():
     found = Machine(lambda knobs: {"start": 2.0, "steps": 100.0 if knobs else 400.0}).confirm({"workers": "4"}, length=None)
-    told = plain_and_tuned.told(found, by_epoch=True)
+    told = whole_run_promise.told(found, by_epoch=True)
     assert (found.code, found.whole, found.epochs) == ("confirmed", False, None)
     assert isinstance(told.plain_s, Missing)
     assert told.speedup == pytest.approx(4.0)
@@ -352,7 +352,7 @@ def test_what_did_not_come_on_is_not_kept():
     machine = Machine(faster, refused={"channels_last": "layout-lost"})
     found = machine.confirm({"workers": "4", "channels_last": "on"}, plain_s=14.0)
     assert (found.code, found.knobs, found.not_on) == ("confirmed", {"workers": "4"}, {"channels_last": "layout-lost"})
-    assert plain_and_tuned.told(found, by_epoch=True).not_on == found.not_on
+    assert whole_run_promise.told(found, by_epoch=True).not_on == found.not_on
 
 
 def test_where_nothing_came_on_nothing_is_confirmed():
@@ -402,7 +402,7 @@ def test_a_plain_run_that_read_its_data_from_the_disk_is_left_out():
     assert (found.code, found.cold_bytes) == ("confirmed", 2 * GIB)
     assert found.ratio.value == pytest.approx(13.5 / 5.5)
     assert found.pairs >= 1
-    assert plain_and_tuned.told(found, by_epoch=True).cold_bytes == 2 * GIB
+    assert whole_run_promise.told(found, by_epoch=True).cold_bytes == 2 * GIB
 
 
 @pytest.mark.parametrize("reads", [[GIB, GIB, GIB, GIB], [1 << 20, 0, 0, 0]])
@@ -461,8 +461,8 @@ def test_runs_of_different_lengths_that_agree_scatter_little():
         parts = promise.without_more({"start": 2.0, "steps": epochs * epoch_s})
         return Measured(parts=parts, epochs=float(epochs), step_s=epoch_s / 100)
 
-    arms = plain_and_tuned.Arms(plain=[run(5, 10.0), run(1, 10.0)], tuned=[run(5, 5.0), run(1, 5.0)])
-    found = plain_and_tuned.judged(arms, {"tf32": "on"}, FIVE_EPOCHS, None)
+    arms = whole_run_promise.Arms(plain=[run(5, 10.0), run(1, 10.0)], tuned=[run(5, 5.0), run(1, 5.0)])
+    found = whole_run_promise.judged(arms, {"tf32": "on"}, FIVE_EPOCHS, None)
     assert found.code == "confirmed"
     assert found.ratio.value == pytest.approx(52 / 27)
     assert found.ratio.low > 1.7

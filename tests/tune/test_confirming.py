@@ -7,12 +7,12 @@ from test_run_length import line, recorded
 
 from flatout.base.records import Missing, replace
 from flatout.base.words import Words
-from flatout.cli import confirming
+from flatout.cli import whole_runs
 from flatout.knobs.model import Came, KnobUse
 from flatout.launch.disk_reads import Data
 from flatout.measure.promise import Measured, without_more
-from flatout.tune.confirmation.confirmed_run import Scale
-from flatout.tune.confirmation.plain_and_tuned import Arms, judged
+from flatout.tune.confirmation.whole_run_parts import Scale
+from flatout.tune.confirmation.whole_run_promise import Arms, judged
 from flatout.tune.search.questions_and_answers import Ceilings, Ending, Finished
 from flatout.tune.search.run_length import RunLength, plain_wall_s
 from flatout.tune.search.time_budget import Budget, Costs
@@ -47,11 +47,11 @@ def ended(**more):
 )
 def test_how_long_the_plain_run_will_take(trials, length, earlier_s, step_s, foreseen_s):
     """Seen: a run of 30 s whose steps were known was put together from parts, because it has no loader."""
-    assert confirming._plain_s(ended(), trials, length, earlier_s, step_s) == foreseen_s
+    assert whole_runs._plain_s(ended(), trials, length, earlier_s, step_s) == foreseen_s
 
 
 def test_without_a_baseline_the_first_steps_tell():
-    assert confirming._plain_s(ended(baseline=NONE), Trials({"samples": 400}), EPOCHS, None, 0.02) == 25.0
+    assert whole_runs._plain_s(ended(baseline=NONE), Trials({"samples": 400}), EPOCHS, None, 0.02) == 25.0
 
 
 def test_an_earlier_run_without_settings_tells_how_long_it_takes(tmp_path, script):
@@ -72,7 +72,7 @@ def test_an_earlier_run_without_settings_tells_how_long_it_takes(tmp_path, scrip
 )
 def test_an_epoch_of_another_batch_has_another_number_of_batches(batches, knobs, of_an_epoch):
     end = namedtuple("End", "batch")(namedtuple("Batch", "own")(32))
-    assert confirming._scale(batches, knobs, end) == Scale(batches=of_an_epoch)
+    assert whole_runs._scale(batches, knobs, end) == Scale(batches=of_an_epoch)
 
 
 class Screen:
@@ -85,25 +85,25 @@ class Screen:
 
 @pytest.mark.parametrize(("code", "kept"), [("confirmed", True), ("unclear", False), ("not-faster", False), ("no-time", True)])
 def test_what_whole_runs_speak_against_is_not_written(code, kept):
-    room = confirming.Room(Budget(code="usual", search_s=60.0, confirm_s=40.0), Costs(looked_s=2.0, start_s=2.0), 40.0)
+    room = whole_runs.Room(Budget(code="usual", search_s=60.0, confirm_s=40.0), Costs(looked_s=2.0, start_s=2.0), 40.0)
     runs = [Measured(parts=without_more({"start": 2.0, "steps": 9.0}), epochs=10.0)] * 2
     found = replace(judged(Arms(plain=runs, tuned=runs), {"workers": "4"}, EPOCHS, None), code=code)
-    end = confirming._with(ended(), found, confirming.Units(True, 100.0), Data(), Screen(), room)
+    end = whole_runs._with(ended(), found, whole_runs.Units(True, 100.0), Data(), Screen(), room)
     assert end.profile == ({"workers": "4"} if kept else {})
     assert end.whole_run.code == code
     assert bool(end.whole_run.budget) is (code in ("no-time", "unclear"))
 
 
 def test_a_loop_that_could_not_be_told_from_the_plain_one_says_nothing_against_whole_runs():
-    assert confirming._loop(ended()) is not None
-    assert confirming._loop(ended(lower=0.97)) is None
+    assert whole_runs._loop(ended()) is not None
+    assert whole_runs._loop(ended(lower=0.97)) is None
 
 
 @pytest.mark.parametrize(("code", "left_s"), [("asked", 30.0), ("run", 40.0)])
 def test_a_second_confirmation_has_what_is_left_of_a_limit(code, left_s, monkeypatch):
     now = iter((100.0, 110.0))
-    monkeypatch.setattr(confirming.SystemClock, "monotonic", lambda self: next(now))
-    room = confirming.Room(Budget(code=code, search_s=60.0, confirm_s=40.0), Costs(looked_s=1.0, start_s=1.0), 40.0)
+    monkeypatch.setattr(whole_runs.SystemClock, "monotonic", lambda self: next(now))
+    room = whole_runs.Room(Budget(code=code, search_s=60.0, confirm_s=40.0), Costs(looked_s=1.0, start_s=1.0), 40.0)
     seen = []
-    end, left = confirming.with_what_is_left(lambda end, room: seen.append(room) or end, ended(), room)
+    end, left = whole_runs.with_what_is_left(lambda end, room: seen.append(room) or end, ended(), room)
     assert (end, seen, left.seconds) == (ended(), [room], left_s)

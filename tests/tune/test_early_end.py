@@ -15,7 +15,7 @@ from flatout.base.records import Missing, replace
 from flatout.launch import journals
 from flatout.launch.trial_process import TrialChild
 from flatout.measure.promise import with_recurring
-from flatout.tune.confirmation.confirmed_run import RunMade, Scale, measured, saves
+from flatout.tune.confirmation.whole_run_parts import RunMade, Scale, measured, saves
 
 TRAIN = """
 import sys, time

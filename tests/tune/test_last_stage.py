@@ -8,8 +8,8 @@ from flatout.base.records import replace
 from flatout.measure import promise
 from flatout.measure.promise import Measured
 from flatout.measure.recurring import Recurring
-from flatout.tune.confirmation import plain_and_tuned
-from flatout.tune.confirmation.confirmed_run import RunMade, Scale, _tail, measured
+from flatout.tune.confirmation import whole_run_promise
+from flatout.tune.confirmation.whole_run_parts import RunMade, Scale, _tail, measured
 
 
 class WithATest(Machine):
@@ -40,7 +40,7 @@ def test_a_final_test_burdens_both_sides(length):
     assert machine.ran == [{}, {"workers": "4"}]
     assert found.ratio.value == pytest.approx((2 + 20 + 5 + 30) / (2 + 10 + 5 + 30))
     assert (found.code, found.whole, found.ending, found.epochs) == ("confirmed", False, True, 5.0)
-    told = plain_and_tuned.told(found, by_epoch=True)
+    told = whole_run_promise.told(found, by_epoch=True)
     assert (told.plain_s, told.tuned_s) == (57.0, 47.0)
     assert told.parts["plain"]["validation"] == 35.0
     assert sum(told.parts["plain"].values()) == pytest.approx(57.0)
@@ -57,7 +57,7 @@ def test_the_plain_run_is_made_whole_where_there_is_time():
 def test_where_no_run_came_to_its_end_it_is_not_in_the_promise():
     found = WithATest(400.0, 200.0).confirm({"workers": "4"}, room_s=100.0)
     assert (found.whole, found.ending) == (False, False)
-    assert not plain_and_tuned.told(found, by_epoch=True).ending
+    assert not whole_run_promise.told(found, by_epoch=True).ending
 
 
 def line(kind, steps, turns, **seconds):
@@ -96,7 +96,7 @@ def test_a_final_test_and_what_recurs_count_once_each_on_both_sides():
     whole = Measured(parts=promise.without_more({**each, "steps": 40.0}), epochs=5.0, tail={"validation": 30.0}, unit_steps=100)
     parts = promise.without_more({"start": 2.0, "steps": 4.0})
     cut = Measured(parts=parts, epochs=1.0, whole=False, recurring=recurring, unit_steps=100)
-    found = plain_and_tuned.judged(plain_and_tuned.Arms(plain=[whole], tuned=[cut]), {}, FIVE_EPOCHS, None)
+    found = whole_run_promise.judged(whole_run_promise.Arms(plain=[whole], tuned=[cut]), {}, FIVE_EPOCHS, None)
     assert found.ratio.value == pytest.approx((2 + 40 + 10 + 30) / (2 + 20 + 10 + 30))
 
 

@@ -20,7 +20,7 @@ from flatout.base import records
 from flatout.base.errors import FlatoutError
 from flatout.base.words import Words
 from flatout.cli.knob_flags import sentences
-from flatout.doctor import after_run, registry, verdict
+from flatout.doctor import after_run, registry, root_cause
 from flatout.doctor.paste.reader import read as read_paste
 from flatout.knobs import profile_file
 from flatout.launch import journals
@@ -264,7 +264,7 @@ def paste(data, folder):
 
 
 def judged(found):
-    told = verdict.judge(found, registry.all_rules())
+    told = root_cause.judge(found, registry.all_rules())
     json.dumps(doctor_report.to_json(told))
     return shown(doctor_report.render(told, found, WORDS, True))
 

@@ -12,8 +12,8 @@ from flatout.base.clock import SystemClock
 from flatout.base.records import Missing
 from flatout.launch.protection import Unprotected
 from flatout.machine import host
-from flatout.tune.confirmation.confirmed_run import RunMade
 from flatout.tune.confirmation.runs_in_time import InTime
+from flatout.tune.confirmation.whole_run_parts import RunMade
 from flatout.tune.execution import child_time_limits
 from flatout.tune.execution.child_time_limits import LONGEST_S, Patience, SignsOfLife
 from flatout.tune.execution.trial_runner import Trials

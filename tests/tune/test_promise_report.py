@@ -7,7 +7,7 @@ import pytest
 
 from flatout.base.records import Missing, replace
 from flatout.base.words import Words
-from flatout.cli.confirming import unconfirmed
+from flatout.cli.whole_runs import unconfirmed
 from flatout.knobs.model import Came, KnobUse
 from flatout.knobs.profile import Promise
 from flatout.machine import facts
@@ -18,8 +18,8 @@ from flatout.measure.promise import Building, Measured, without_more
 from flatout.report import run_promise
 from flatout.report import tune as tune_report
 from flatout.report import whole_run as report
-from flatout.tune.confirmation import plain_and_tuned
-from flatout.tune.confirmation.plain_and_tuned import Arms
+from flatout.tune.confirmation import whole_run_promise
+from flatout.tune.confirmation.whole_run_promise import Arms
 from flatout.tune.search.run_length import RunLength
 
 PLAIN = {"start": 4.0, "steps": 180.0, "turns": 4.0, "validation": 20.0, "exit": 0.5}
@@ -37,7 +37,7 @@ def promised(plain=PLAIN, tuned=TUNED, length=TEN, runs=2, whole=True, left_out=
         plain=[Measured(parts=without_more(plain), epochs=10.0, whole=whole, turns=1)] * runs,
         tuned=[Measured(parts=without_more(tuned), epochs=10.0, whole=whole, turns=1, workers=dict(workers))] * runs,
     )
-    return plain_and_tuned.told(plain_and_tuned.judged(arms, {"workers": "4"}, length, None, left_out), by_epoch=True)
+    return whole_run_promise.told(whole_run_promise.judged(arms, {"workers": "4"}, length, None, left_out), by_epoch=True)
 
 
 def test_the_headline_names_the_run_and_what_is_left():
@@ -115,7 +115,7 @@ def test_everything_is_said_in_both_languages(more, words):
 @pytest.mark.parametrize("code", ["no-time", "plain-fails", "tuned-fails"])
 def test_what_could_not_be_confirmed_is_said(code, words):
     why = "" if code == "no-time" else "failed"
-    found = plain_and_tuned.told(plain_and_tuned.Confirmed(code=code, knobs={}, why=why, detail="7"), by_epoch=True)
+    found = whole_run_promise.told(whole_run_promise.Confirmed(code=code, knobs={}, why=why, detail="7"), by_epoch=True)
     (sentence,) = report.sentences(replace(found, budget="3m"), words)
     assert ("7" in sentence) is bool(why)
     assert ("--budget 3m" in sentence) is (code == "no-time")
@@ -151,11 +151,11 @@ def ended(unpaid):
 
 @pytest.mark.parametrize("code", ["no-time", "plain-fails"])
 def test_what_whole_runs_were_to_decide_is_left_out_where_they_told_nothing(code, words):
-    found = plain_and_tuned.Confirmed(code=code, knobs={"workers": "4", "compile": "default"})
+    found = whole_run_promise.Confirmed(code=code, knobs={"workers": "4", "compile": "default"})
     left = unconfirmed(ended(["compile"]), found)
     assert (left.knobs, left.unconfirmed) == ({"workers": "4"}, {"compile": "default"})
-    assert "compile=default" in report.sentences(plain_and_tuned.told(left, by_epoch=True), words)[-1]
-    assert "compile=default" not in " ".join(report.sentences(plain_and_tuned.told(found, by_epoch=True), words))
+    assert "compile=default" in report.sentences(whole_run_promise.told(left, by_epoch=True), words)[-1]
+    assert "compile=default" not in " ".join(report.sentences(whole_run_promise.told(found, by_epoch=True), words))
     assert unconfirmed(ended([]), found) == found
     confirmed = replace(found, code="confirmed")
     assert unconfirmed(ended(["compile"]), confirmed) == confirmed

@@ -12,10 +12,10 @@ from flatout.launch.settings import Asked, Flag, decide
 from flatout.measure.delivered import delivery
 from flatout.measure.promise import UNIT_STEPS, Ratio, RunModel, Seconds
 from flatout.report import whole_run as report
-from flatout.tune.confirmation import plain_and_tuned
-from flatout.tune.confirmation.confirm import Once
+from flatout.tune.confirmation import whole_run_promise
+from flatout.tune.confirmation.compare_whole_runs import Once
 from flatout.tune.confirmation.late_settings import put_off
-from flatout.tune.confirmation.plain_and_tuned import Confirmed
+from flatout.tune.confirmation.whole_run_promise import Confirmed
 
 BUILT_S, PLAIN_S, EXACT_S, ALL_S = 12.0, 0.020, 0.010, 0.008  # seconds of a step: plain, without and with what is compiled
 KNOBS = {"workers": "4", "compile": "default"}
@@ -81,7 +81,7 @@ def test_where_its_own_gain_is_not_known_all_of_it_counts():
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_it_is_said(language):
-    told = plain_and_tuned.told(found(), by_epoch=False)
+    told = whole_run_promise.told(found(), by_epoch=False)
     told = replace(told, put_off=put_off(found(), once(), UNIT_STEPS))
     assert any("6,004" in sentence and "compile" in sentence for sentence in report.sentences(told, Words(language)))
 

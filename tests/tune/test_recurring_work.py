@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conftest import QUIET
 from flatout.base.clock import SystemClock
 from flatout.launch.protection import Unprotected
-from flatout.measure.step_times import centre, centre_by_device, set_apart
+from flatout.measure.ordinary_steps import centre, centre_by_device, set_apart
 from flatout.tune.execution.trial_runner import Trials
 from flatout.tune.search.agent_answers import result_of
 from flatout.tune.search.questions_and_answers import Mode, Segment, Status, compared_rates

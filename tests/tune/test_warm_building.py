@@ -4,8 +4,8 @@ import pytest
 from test_confirm import Machine, faster
 
 from flatout.base.records import Missing
-from flatout.tune.confirmation import plain_and_tuned
-from flatout.tune.confirmation.confirm import Once
+from flatout.tune.confirmation import whole_run_promise
+from flatout.tune.confirmation.compare_whole_runs import Once
 from flatout.tune.search.run_length import RunLength
 from flatout.tune.search.time_budget import Costs
 
@@ -35,7 +35,7 @@ def test_the_price_is_that_of_the_second_run():
     assert found.tuned.once["building"].value == pytest.approx(1.0)
     assert found.ratio.value == pytest.approx(22.5 / (2.5 + 1.0 + 20 / 2.4))
     assert (found.building.seconds, found.building.warm, found.building.cold_s) == (pytest.approx(1.0), True, 20.0)
-    assert plain_and_tuned.told(found, by_epoch=True).building == found.building
+    assert whole_run_promise.told(found, by_epoch=True).building == found.building
 
 
 def test_what_this_run_does_not_repay_at_that_price_is_left_out():

@@ -3,8 +3,8 @@
 import pytest
 
 from _flatout_agent.wire import PHASES
-from flatout.tune.confirmation.confirmed_run import RunMade, Scale, measured
-from flatout.tune.confirmation.plain_and_tuned import Arms, judged
+from flatout.tune.confirmation.whole_run_parts import RunMade, Scale, measured
+from flatout.tune.confirmation.whole_run_promise import Arms, judged
 from flatout.tune.search.run_length import RunLength
 
 SETTLED = 24

@@ -13,8 +13,8 @@ from typing import Any, Iterator, Optional
 from _flatout_agent.knobs.knob import refused
 from _flatout_agent.knobs.loader.fetch_randomness import same_shapes
 from _flatout_agent.modes.driver import Course, Driver, told
+from _flatout_agent.modes.median_step_time import Account, Steps, Timed, settle, time_steps, turn_s, wait
 from _flatout_agent.modes.slow_settings_check import SLOWER, Recheck
-from _flatout_agent.modes.step_timing import Account, Steps, Timed, settle, time_steps, turn_s, wait
 from _flatout_agent.timeline.phase_totals import TURN
 from _flatout_agent.wire import PHASES, TRAINING_PHASES
 

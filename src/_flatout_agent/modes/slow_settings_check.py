@@ -11,7 +11,7 @@ from typing import Any
 from _flatout_agent.knobs.kept_compilations import APART, TOLD_APART
 from _flatout_agent.knobs.registry import KNOBS
 from _flatout_agent.modes.driver import LOADER_KNOBS, Driver
-from _flatout_agent.modes.step_timing import Steps, Timed, median, settle, time_steps
+from _flatout_agent.modes.median_step_time import Steps, Timed, median, settle, time_steps
 
 SLOWER = 0.97  # of the other arm's speed: less is noise
 SLOW_STEP_S = 0.3  # of such steps few are taken

@@ -25,7 +25,7 @@ from _flatout_agent.trial.loader_ceiling import Supply
 from _flatout_agent.trial.memory_accounting import Books
 from _flatout_agent.trial.replayed_batches import DEVICE, HOST, Replay
 from _flatout_agent.trial.script_inventory import parts_of
-from _flatout_agent.trial.step_times import FirstSteps, StepTimes
+from _flatout_agent.trial.segment_step_times import FirstSteps, StepTimes
 from _flatout_agent.wire import PHASES, QUESTION, READY, TRAINING_PHASES, WENT_ON, answer_name
 
 PIN, COMPILED = "pin_memory", "compile"

@@ -8,7 +8,7 @@ from statistics import median
 from flatout.api.performance import PerformanceReport, Spread
 from flatout.base.records import Missing, Struct, field
 from flatout.base.words import Words
-from flatout.doctor import page, registry, verdict
+from flatout.doctor import page, registry, root_cause
 from flatout.doctor.model import Finding
 from flatout.machine.machine_facts import Application, Facts, Symptom
 from flatout.machine.run_look import DeviceLook, DeviceMemory, GpuChange, Losses, MemoryGrowth, RunLook
@@ -55,7 +55,7 @@ def findings(report: PerformanceReport, seen: Seen) -> list[Finding]:
     rules = registry.all_rules()
     facts = _facts(report, seen)
     found = [rule.check(facts) for rule in rules if rule.code in RULES]
-    return verdict.without_consequences([finding for finding in found if finding is not None], rules)
+    return root_cause.without_consequences([finding for finding in found if finding is not None], rules)
 
 
 def losses_of(pairs: list[tuple[int, float]]) -> Losses:

@@ -14,7 +14,7 @@ from flatout.base.words import Words, choose_language
 from flatout.doctor import page, registry
 from flatout.doctor.model import Finding, Layer, Verdict
 from flatout.doctor.queries import known
-from flatout.doctor.verdict import judge
+from flatout.doctor.root_cause import judge
 from flatout.machine.choose import Choice, choose
 from flatout.machine.gather import gather
 from flatout.machine.machine_facts import Facts, Gpu

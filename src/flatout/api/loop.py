@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from flatout.api import placement, ranks, recovery
+from flatout.api import non_finite_gradients, placement, ranks
 from flatout.api.checkpoint import Training
 from flatout.api.errors import LossError, OrderError
 from flatout.api.loss_watch import DIVERGED, EVERY, FINE, NOT_FINITE, LossWatch
@@ -195,7 +195,7 @@ class Loop:
         is_asked_for = self._regime.dtype is None and not self._has_fallen_back
         if is_asked_for or self._regime.scaler is not None:
             return set()
-        return {id(optimizer) for optimizer in self._optimizers() if recovery.leaves_steps_out(optimizer)}
+        return {id(optimizer) for optimizer in self._optimizers() if non_finite_gradients.leaves_steps_out(optimizer)}
 
     def _pass_back(self, loss: Any) -> None:
         try:
@@ -297,7 +297,7 @@ class Loop:
         self._regime.switch("no")
         self._watch.forget()
         self._arrange()
-        recovery.drop_gradients(self._optimizers())
+        non_finite_gradients.drop_gradients(self._optimizers())
         if self._are_finite():
             self._notes.warn("library.fell-back", **told)
             return
@@ -320,7 +320,7 @@ class Loop:
 
     def _are_finite(self) -> bool:
         models = [] if self._training is None else list(self._training.models.values())
-        return ranks.all_say(recovery.are_finite(models), self._config.distributed, self._device)
+        return ranks.all_say(non_finite_gradients.are_finite(models), self._config.distributed, self._device)
 
     def _not_finite(self, key: str, **told: object) -> LossNotFiniteError:
         last = sentence("library.no-checkpoint") if self._last_good is None else str(self._last_good)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from flatout.api import recovery
+from flatout.api import non_finite_gradients
 from flatout.api.float8 import Float8
 from flatout.api.torch_part import torch
 
@@ -67,7 +67,7 @@ class Regime:
 
     def step_if_finite(self, optimizer: Any) -> None:
         """Of a fused optimizer, without a scaler."""
-        self._told.append(recovery.step_if_finite(optimizer, self._one))
+        self._told.append(non_finite_gradients.step_if_finite(optimizer, self._one))
         if len(self._told) >= FOLD:
             self._fold()
 

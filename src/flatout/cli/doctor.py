@@ -12,7 +12,7 @@ from flatout.base.errors import UsageError
 from flatout.base.records import Missing
 from flatout.cli.commandline import Context, argument, echo, option, pass_context, words_of
 from flatout.cli.commandline import command as make_command
-from flatout.doctor import registry, verdict
+from flatout.doctor import registry, root_cause
 from flatout.doctor.paste.reader import read as read_paste
 from flatout.launch import interpreter
 from flatout.machine.gather import gather
@@ -42,7 +42,7 @@ def command(
             records.write(Path(save), redact(facts))
         except OSError as error:
             raise UsageError("error.cannot-write", path=save, detail=error.strerror or str(error)) from error
-    found = verdict.judge(facts, registry.all_rules())
+    found = root_cause.judge(facts, registry.all_rules())
     if as_json:
         echo(json.dumps(report.to_json(found), indent=2, ensure_ascii=False))
     else:

@@ -16,7 +16,7 @@ from flatout.base import records
 from flatout.base.clock import SystemClock
 from flatout.base.errors import UsageError
 from flatout.base.words import Words
-from flatout.cli import batch_flags, confirming, parity_gate, protected, smaller_start, tune_config
+from flatout.cli import batch_flags, parity_gate, protected, smaller_start, tune_config, whole_runs
 from flatout.cli.batch_flags import batch_options
 from flatout.cli.commandline import (
     UNPROCESSED,
@@ -291,10 +291,10 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     room_s = time_budget.room_s(granted, SystemClock().monotonic() - searching, sum(end.build_s.values()))
     screen.had_no_turn(end.decisions, _enough_for_all(end, granted, costs))
     screen.show(report.ending(end, screen.words, str(place / "trials.log")))
-    room = confirming.Room(granted, costs, room_s)
+    room = whole_runs.Room(granted, costs, room_s)
     starts = smaller is None
-    confirm = partial(confirming.confirmed, trials=trials, screen=screen, length=length, line=line, own_starts=starts)
-    end, room = confirming.with_what_is_left(confirm, end, room)
+    confirm = partial(whole_runs.confirmed, trials=trials, screen=screen, length=length, line=line, own_starts=starts)
+    end, room = whole_runs.with_what_is_left(confirm, end, room)
     if not asked["no_parity"]:
         end = parity_gate.after(end, partial(confirm, room=room), trials, place, screen)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1), budget=granted)

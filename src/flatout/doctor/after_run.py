@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from _flatout_agent.wire import TRAINING_PHASES
 from flatout.base.records import Missing, replace
-from flatout.doctor import registry, verdict
+from flatout.doctor import registry, root_cause
 from flatout.doctor.model import Finding, Severity
 from flatout.knobs.model import Came
 from flatout.machine.machine_facts import Application, Driver, Facts, Symptom
@@ -37,7 +37,7 @@ def findings(summary: Summary) -> list[Finding]:
     facts = facts_of(summary)
     rules = registry.all_rules()
     found = [rule.check(facts) for rule in rules if rule.code in codes]
-    kept = verdict.without_consequences([finding for finding in found if finding is not None], rules)
+    kept = root_cause.without_consequences([finding for finding in found if finding is not None], rules)
     on = facts.application.run.knobs
     for finding in kept:
         finding.knobs = [name for name in finding.knobs if name not in on]

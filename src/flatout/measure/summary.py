@@ -11,7 +11,6 @@ from flatout.machine.deep_look import DeepLook
 from flatout.machine.machine_facts import Interpreter, Machine
 from flatout.machine.run_look import LoaderUse, OutOfMemory
 from flatout.measure import knob_use
-from flatout.measure.attribution import Attribution, attribute
 from flatout.measure.bound import with_roofline
 from flatout.measure.ceilings import ceilings, undisturbed
 from flatout.measure.delivered import Delivery, delivery
@@ -19,6 +18,7 @@ from flatout.measure.fitting import fitting_batch, next_command
 from flatout.measure.gpu_state import compare
 from flatout.measure.model import Note, Summary, TorchBuild
 from flatout.measure.parts import parts_of
+from flatout.measure.process_journals import Attribution, attribute
 
 
 def summarise(finished: Finished, machine: Machine) -> Summary:

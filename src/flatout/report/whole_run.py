@@ -7,7 +7,7 @@ from flatout.base.words import Words
 from flatout.measure.parts import PARTS
 from flatout.measure.promise import PutOff, WholeRunPromise
 from flatout.report import numbers, run_workers
-from flatout.tune.confirmation.confirm import COSTS_ONCE
+from flatout.tune.confirmation.compare_whole_runs import COSTS_ONCE
 
 WORTH_NAMING = 0.05  # of the tuned run: a part beside the steps that takes more is named
 MOST_NAMED = 3

@@ -11,7 +11,7 @@ from typing import Any
 from flatout.launch import disk_reads
 from flatout.launch.protection import Protection
 from flatout.launch.write_cost import slower_a_byte
-from flatout.tune.confirmation.confirmed_run import saves
+from flatout.tune.confirmation.whole_run_parts import saves
 
 
 class FairRuns:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from flatout.base.records import Missing
 from flatout.measure.promise import PutOff
-from flatout.tune.confirmation.confirm import Once
-from flatout.tune.confirmation.plain_and_tuned import Confirmed
+from flatout.tune.confirmation.compare_whole_runs import Once
+from flatout.tune.confirmation.whole_run_promise import Confirmed
 
 LEAST_S = 1.0  # what costs less comes on with everything else
 

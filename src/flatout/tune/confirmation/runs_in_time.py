@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flatout.base.records import Missing
-from flatout.tune.confirmation.confirm import TOO_FEW
-from flatout.tune.confirmation.confirmed_run import RunMade
+from flatout.tune.confirmation.compare_whole_runs import TOO_FEW
+from flatout.tune.confirmation.whole_run_parts import RunMade
 from flatout.tune.search.questions_and_answers import Values
 
 Run = Callable[[Values, dict[str, float], dict[str, float], float], RunMade]

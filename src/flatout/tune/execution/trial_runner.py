@@ -22,9 +22,9 @@ from flatout.launch.trial_process import TrialChild, mark_of
 from flatout.measure.one_batch import Training
 from flatout.measure.time_to_loss import LossCurve, curve_of
 from flatout.tune.batch.command_line import BatchLine, Road
-from flatout.tune.confirmation.confirmed_run import RunMade
 from flatout.tune.confirmation.fair_runs import FairRuns
 from flatout.tune.confirmation.kept_loss_curves import Curves, training_of
+from flatout.tune.confirmation.whole_run_parts import RunMade
 from flatout.tune.execution.card_readings import CardMeter
 from flatout.tune.execution.child_time_limits import LONGEST_S, Patience, SignsOfLife
 from flatout.tune.execution.failed_first_look import NothingToTry, reason

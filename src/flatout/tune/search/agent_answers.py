@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.base.records import Missing
 from flatout.knobs.model import Numerics
-from flatout.measure.step_times import centre, centre_by_device, set_apart
+from flatout.measure.ordinary_steps import centre, centre_by_device, set_apart
 from flatout.tune.search.questions_and_answers import Outcome, OutcomeState, SegmentResult, Status
 
 FEWEST_LOOKS = 5

@@ -8,9 +8,9 @@ from _flatout_agent.wire import PHASES
 from flatout.base.records import Missing, Struct, replace
 from flatout.knobs.model import Came
 from flatout.measure import promise, recurring
-from flatout.measure.attribution import ProcessStory, close_account, in_the_parent, read_story
 from flatout.measure.knob_use import Story, came
 from flatout.measure.parts import parts_of
+from flatout.measure.process_journals import ProcessStory, close_account, in_the_parent, read_story
 from flatout.measure.promise import Measured
 from flatout.measure.recurring import Recurring
 

@@ -14,9 +14,9 @@ from flatout.cli.parity_gate import Screen
 if TYPE_CHECKING:
     from flatout.launch.disk_reads import Data
     from flatout.measure.promise import Ratio
-    from flatout.tune.confirmation.confirm import Once
-    from flatout.tune.confirmation.confirmed_run import Scale
-    from flatout.tune.confirmation.plain_and_tuned import Confirmed
+    from flatout.tune.confirmation.compare_whole_runs import Once
+    from flatout.tune.confirmation.whole_run_parts import Scale
+    from flatout.tune.confirmation.whole_run_promise import Confirmed
     from flatout.tune.execution.trial_runner import Trials
     from flatout.tune.search.questions_and_answers import Finished
     from flatout.tune.search.run_length import RunLength
@@ -44,9 +44,9 @@ def confirmed(
     """`line` begins with the interpreter; `own_starts`: the script gets through with its own batch, else there is no plain run
     to compare with."""
     from flatout.measure.promise import UNIT_STEPS
-    from flatout.tune.confirmation import confirm
-    from flatout.tune.confirmation.confirmed_run import measured
+    from flatout.tune.confirmation import compare_whole_runs
     from flatout.tune.confirmation.runs_in_time import InTime
+    from flatout.tune.confirmation.whole_run_parts import measured
     from flatout.tune.search.run_length import batches_of_an_epoch, kept_promises, plain_wall_s, steps_of_an_epoch
 
     if not end.profile or not own_starts:
@@ -66,7 +66,7 @@ def confirmed(
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
 
     kept = kept_promises(line, Path.cwd())
-    confirmation = confirm.Confirmation(run, clock.monotonic, told, kept, once_of(end), gains_of(end))
+    confirmation = compare_whole_runs.Confirmation(run, clock.monotonic, told, kept, once_of(end), gains_of(end))
     confirmation.time_may_grow = room.granted.code != "asked"
     confirmation.undecided = end.unpaid
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
@@ -86,7 +86,7 @@ def with_what_is_left(confirm: Callable[..., Finished], end: Finished, room: Roo
 
 def once_of(end: Finished) -> dict[str, Once]:
     """What was compiled in the search, and what it gave there by itself."""
-    from flatout.tune.confirmation.confirm import Once, compiled
+    from flatout.tune.confirmation.compare_whole_runs import Once, compiled
 
     known = gains_of(end)
     names = [name for name in end.build_s if name in end.profile and compiled(end.profile)]
@@ -113,9 +113,9 @@ def unconfirmed(end: Finished, found: Confirmed) -> Confirmed:
 
 def _with(end: Finished, found: Confirmed, units: Units, data: Data, screen: Screen, room: Room) -> Finished:
     from flatout.report import whole_run as report
-    from flatout.tune.confirmation.confirm import MOST_PAIRS
+    from flatout.tune.confirmation.compare_whole_runs import MOST_PAIRS
     from flatout.tune.confirmation.late_settings import put_off
-    from flatout.tune.confirmation.plain_and_tuned import told
+    from flatout.tune.confirmation.whole_run_promise import told
 
     whole = records.replace(told(found, units.epochs), put_off=put_off(found, once_of(end), units.steps))
     if data.beyond_memory:
@@ -138,7 +138,7 @@ def _enough(room: Room) -> str:
 
 def _scale(batches: int | None, knobs: dict[str, str], end: Finished) -> Scale:
     """Of another batch size an epoch has another number of batches."""
-    from flatout.tune.confirmation.confirmed_run import Scale
+    from flatout.tune.confirmation.whole_run_parts import Scale
 
     size, own = knobs.get("batch_size"), end.batch.own if end.batch is not None else None
     if batches is None or size is None or not own:

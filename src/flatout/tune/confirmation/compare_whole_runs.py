@@ -13,7 +13,7 @@ from flatout.base.records import Missing, Struct, replace
 from flatout.launch.compiled import NOTHING_BUILT
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
-from flatout.tune.confirmation.plain_and_tuned import Arms, Confirmed, building_of, code_of, judged, plain_pace
+from flatout.tune.confirmation.whole_run_promise import Arms, Confirmed, building_of, code_of, judged, plain_pace
 from flatout.tune.search.questions_and_answers import Values
 from flatout.tune.search.run_length import RunLength
 from flatout.tune.search.time_budget import LOOP_S, Costs
