@@ -160,7 +160,7 @@ def test_auto_is_tried_on_the_own_steps_and_settles(monkeypatch):
     assert seen == {"no", "bf16"}
     assert accelerator._trial is None
     (said,) = [note for note in accelerator.notes if "own steps" in note]
-    assert (accelerator.precision == "bf16") == ("stays in float32" not in said)
+    assert (accelerator.precision == "bf16") == ("continues in bf16" in said)
 
 
 def test_what_cannot_be_had_is_said():

@@ -118,7 +118,11 @@ def test_of_another_version_kind_or_model(saved, tmp_path):
     accelerator, model = other(network())
     before = weights(model)
     tree = torch.load(saved, weights_only=True)
-    for changed, says in (({"version": 99}, "newer flatout"), ({"kind": "x"}, "of kind"), ({"models": {}}, "another training")):
+    for changed, says in (
+        ({"version": 99}, "newer flatout"),
+        ({"kind": "x"}, "wrong kind"),
+        ({"models": {}}, "another training"),
+    ):
         torch.save({**tree, **changed}, tmp_path / "odd.pt")
         with pytest.raises(CheckpointError, match=says):
             accelerator.load(tmp_path / "odd.pt")

@@ -115,7 +115,7 @@ def test_a_script_without_steps_is_told_why(flatout, script):
     ended = flatout("run", "--deep", script("import torch; print(torch.ones(2).sum().item())"))
     assert (ended.returncode, ended.stdout) == (0, b"2.0\n")
     assert ended.summary["deep"]["refused"] == {"none": "no-steps"}
-    assert "Not taken: all looks (no steps seen)." in ended.stderr
+    assert "Not measured: everything (no training steps were seen)." in ended.stderr
 
 
 @pytest.mark.thorough

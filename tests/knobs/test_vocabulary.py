@@ -33,6 +33,8 @@ FRONT = {
     "raised",
     "too-few-epochs",
     "no-time-to-race",
+    "plain-not-finite",
+    "too-little",
     "rather-later",
     "as-low-by-then",
     "too-noisy",
@@ -151,6 +153,11 @@ def test_codes_that_only_came_too_early_are_the_agents():
 
 def test_explain_shows_the_page(flatout):
     page = flatout("explain", "precision").stdout.decode()
-    for part in ("Traps:", "Values: no, bf16, fp16, auto", "Numerics: tolerance", "flatout run --knob precision=bf16 train.py"):
+    for part in (
+        "Pitfalls:",
+        "Values: no, bf16, fp16, auto",
+        "Effect on results: tolerance",
+        "flatout run --knob precision=bf16 train.py",
+    ):
         assert part in page
     assert "注意：" in flatout("--lang", "zh", "explain", "precision").stdout.decode()

@@ -31,7 +31,7 @@ def test_averages_and_peaks_of_what_was_told():
     assert (card.used_bytes, card.used_peak_bytes) == (2048 * MIB, 3072 * MIB)
     text = "\n".join(report.summary(card, Words("en")))
     assert "80 % on average, 90 % at most" in text
-    assert "3.0 GiB at most" in text
+    assert "3.0 GiB at the peak" in text
     assert "flatout run" not in text
     assert "87 %" in report.look(gpu(87, 1024), Words("zh"))
 

@@ -111,7 +111,7 @@ def test_a_run_that_nobody_watched(ended, tmp_path):
     last = again.picture(again.ended)
     assert (last.cards, last.no_cards) == ([], Missing("not-kept"))
     scene = Scene(picture=last, traces=again.traces, words=Words("en"), replayed=True)
-    assert "the history does not hold it" in plain(page.body(scene, 100, 30))
+    assert "the history does not contain it" in plain(page.body(scene, 100, 30))
     said = "\n".join(lines.summary(again.watched(), Words("en")))
     assert said.startswith("The run took 2 min")
     assert "CPU" not in said

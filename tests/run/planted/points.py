@@ -60,6 +60,7 @@ timeline.hooks.detailed_steps:CloseLook._mid_step
 timeline.hooks.detailed_steps:CloseLook.stepped timeline.hooks.detailed_steps:CloseLook.stepped@guarded
 timeline.hooks.detailed_steps:CloseLook.told timeline.hooks.detailed_steps:CloseLook.told@guarded
 
+timeline.hooks.garbage_collection:watch
 timeline.hooks.compile_time:watch timeline.hooks.compile_time:watch.dynamo_arrived
 timeline.hooks.compile_time:watch.dynamo_arrived@guarded
 timeline.hooks.compile_time:_boundaries timeline.hooks.compile_time:_boundaries.start@guarded
@@ -238,6 +239,8 @@ NOT_HOOKS = {
     "timeline.step_clock:StepClock.is_trained_on": "of knobs alone, whose driver holds it in a try: tests/agent/test_lines_of_loaders.py",
     "timeline.hooks.loader_wait:Iterators.began_elsewhere": "a training in a thread, held in a try: tests/tune/test_loaders_in_trials.py",
     "timeline.hooks.loader_wait:Iterators.catch_up": "the same, in the hook that found the thread",
+    "timeline.hooks.garbage_collection:watch.collected": "of the collector, when it likes; adds two numbers, and Python keeps its errors to itself",
+    "timeline.hooks.garbage_collection:watch.take_off": "as the observers are taken off, each in a try",
     "core.script_workers_at_exit:end_before_torch_waits.end": "up to torch 2.11, and held in a try: tests/apply/test_worker_exit.py",
     "core.object_numbers:Identities._meet.gone": "two dict.pop in a weak reference's callback, whose errors Python keeps to itself",
     "core.after_import:_Watch._run_after.exec_module": "the script's own import; what follows it is _call",
