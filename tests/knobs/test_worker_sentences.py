@@ -33,13 +33,13 @@ def test_the_line_of_the_knob():
     [
         (1, 0, "the workers stayed alive over the epoch boundary"),
         (10, 0, "the workers stayed alive over all 10 epoch boundaries"),
-        (0, 1, "the workers were restarted at the epoch boundary, because a worker had ended"),
-        (0, 3, "the workers were restarted at all 3 epoch boundaries, the last time because a worker had ended"),
+        (0, 1, "the workers were restarted at the epoch boundary, because a worker process had exited"),
+        (0, 3, "the workers were restarted at all 3 epoch boundaries, the last time because a worker process had exited"),
         (
             2,
             3,
             "the workers stayed alive over 2 of 5 epoch boundaries and were restarted 3 times, the last time because a worker "
-            "had ended",
+            "process had exited",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def promised(plain=PLAIN, tuned=TUNED, length=TEN, runs=2, whole=True, left_out=
 
 def test_the_headline_names_the_run_and_what_is_left():
     (said, repaid) = report.sentences(promised(), Words("en"))
-    assert said.startswith("Your 10 epochs: 3 min 28 s → 33.0 s, 6.3 times as fast (")
+    assert said.startswith("Your 10 epochs: 3 min 28 s → 33.0 s, 6.3 times as fast (uncertainty: ")
     assert " The training loop alone: 10.0 times as fast. " in said
     assert "validation 8.00 s" in said
     assert "start-up 4.00 s" in said
