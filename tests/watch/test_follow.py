@@ -73,6 +73,7 @@ def test_a_training_as_it_goes(folder, tmp_path):
     agent.journal.write("end", ended=SPAWNED + 20)
     assert following.poll(SPAWNED + 20).running, "how it ended stands in the summary, which comes next"
     assert following.poll(SPAWNED + 31).ended == "finished"  # whoever writes it is gone
+    assert Follow(folder, tmp_path).poll(SPAWNED + 20).ended == "finished", "it was over before it was looked at"
 
 
 def test_only_what_is_new_is_read(folder, monkeypatch):

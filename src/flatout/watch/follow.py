@@ -59,6 +59,7 @@ class Follow:
         self._length: tuple[int | None, run_length.RunLength | None] | None = None
         self._epochs: float | Missing = NOT_YET
         self._longest_s = 0.0
+        self._was_running = False  # when it was looked at before
         self._all_finished_at: float | None = None
         self._last_told: float | None = None
         self.spans: list[Span] = []  # of the leading process, the last hour's and more
@@ -75,7 +76,7 @@ class Follow:
             self._tell(training, lead)
         training.pids = [story.pid for story in stories if story.pid is not None]
         training.ended = self._ended(stories, now)
-        training.running = training.ended is None
+        training.running = self._was_running = training.ended is None
         return training
 
     def _read(self, now: float) -> dict[int, list[Span]]:
@@ -120,8 +121,10 @@ class Follow:
         if (self.folder / SUMMARY).exists():
             return "failed" if _exit_code(self.folder / SUMMARY) else "finished"
         if stories and all(story.finished for story in stories):
+            if not self._was_running:
+                return "finished"
             # How it ended stands in the summary, which comes next; where nobody is left to write one, nobody will tell.
-            self._all_finished_at = self._all_finished_at or now
+            self._all_finished_at = now if self._all_finished_at is None else self._all_finished_at
             return "finished" if now - self._all_finished_at > SUMMARY_S else None
         pids = [story.pid for story in stories if story.pid is not None and not story.finished]
         if pids and not any(host.is_alive(pid) for pid in pids):
