@@ -59,10 +59,3 @@ def test_a_device_is_idle_only_where_no_other_witness_denies_it():
     assert not Pace(kernels=0.2, busy=0.99).mostly_idle
     assert not Pace(kernels=0.6, busy=0.1).mostly_idle
     assert not Pace().mostly_idle
-
-
-@pytest.mark.parametrize("seed", range(1, 21))
-def test_what_seems_faster_is_named_as_undecided(seed):
-    end, _, _ = found(True, seed)
-    seeming = [one.knob for one in end.decisions if one.code == "seems-faster"]
-    assert set(seeming) <= set(end.unpaid) & set(end.profile)

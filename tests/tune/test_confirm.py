@@ -10,7 +10,7 @@ from flatout.base.records import Missing
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
 from flatout.tune.confirmation import whole_run_promise
-from flatout.tune.confirmation.compare_whole_runs import Confirmation
+from flatout.tune.confirmation.compare_whole_runs import Confirmation, Known
 from flatout.tune.search.run_length import RunLength
 from flatout.tune.search.time_budget import Costs
 
@@ -52,10 +52,7 @@ class Machine:
         return Measured(parts={**parts, **each}, epochs=1.0, step_s=parts["steps"] / 500, whole=False, put_on_step=4, **read)
 
     def confirm(self, knobs, room_s=100.0, length=FIVE_EPOCHS, loop=None, plain_s=None, costs=COSTS, **more):
-        attributes = {name: more.pop(name) for name in ("time_may_grow", "undecided") if name in more}
-        confirmation = Confirmation(self.run, self.now, **more)
-        for name, value in attributes.items():
-            setattr(confirmation, name, value)
+        confirmation = Confirmation(self.run, self.now, known=Known(**more))
         return confirmation.confirm(knobs, room_s, costs, length, loop, plain_s)
 
 

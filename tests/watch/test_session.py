@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from planted_stretches import CALM, EFFECTS, Planted, make
+from recorded_screens import WALL, Clock
 from test_follow import Agent
 
 from _flatout_agent import wire
@@ -26,22 +27,6 @@ from flatout.watch.session import Look, Session, Watched
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "machine"))
 from fake_nvml import H200, MIB, FakeNvml
-
-WALL = 1_760_000_000.0
-
-
-class Clock:
-    def __init__(self):
-        self.passed = 0.0
-
-    def wall(self):
-        return WALL + self.passed
-
-    def monotonic(self):
-        return self.passed
-
-    def sleep(self, seconds):
-        self.passed += seconds
 
 
 def card(**changed):

@@ -66,9 +66,11 @@ def confirmed(
         screen.hint(screen.words("whole-run.running-tuned" if tuned else "whole-run.running-plain", number=number))
 
     kept = kept_promises(line, Path.cwd())
-    confirmation = compare_whole_runs.Confirmation(run, clock.monotonic, told, kept, once_of(end), gains_of(end))
-    confirmation.time_may_grow = room.granted.code != "asked"
-    confirmation.undecided = end.unpaid
+    free = room.granted.code != "asked"
+    known = compare_whole_runs.Known(
+        kept=kept, once=once_of(end), gains=gains_of(end), undecided=end.unpaid, time_may_grow=free
+    )
+    confirmation = compare_whole_runs.Confirmation(run, clock.monotonic, told, known)
     plain_s = _plain_s(end, trials, length, plain_wall_s(line, Path.cwd()), room.costs.step_s)
     found = confirmation.confirm(end.profile, room.seconds, room.costs, length, _loop(end), plain_s)
     units = Units(batches is not None, steps_of_an_epoch(trials.ready) or float(UNIT_STEPS))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from flatout.base.records import Missing, Struct, replace
+from flatout.base.records import Missing, Struct, field, replace
 from flatout.launch.compiled import NOTHING_BUILT
 from flatout.measure import promise
 from flatout.measure.promise import Measured, Ratio
@@ -43,25 +43,23 @@ class Once(Struct, frozen=True, kw_only=True):
     gain: float | None  # of the loop, beside what else is kept; None where that is not known
 
 
+class Known(Struct, frozen=True, kw_only=True):
+    """What search and earlier runs tell a confirmation."""
+
+    kept: list[float] = field(default_factory=list)  # delivered ÷ promised of earlier runs of this command under a profile
+    once: dict[str, Once] = field(default_factory=dict)  # what is compiled
+    gains: dict[str, float] = field(default_factory=dict)  # what each setting gave in the search
+    undecided: list[str] = field(default_factory=list)  # settings that these runs are to decide: others do not suffer for them
+    time_may_grow: bool = False  # nobody asked for a limit: one plain run more may come
+
+
 class Confirmation:
     """`now` and `run` are the machine; all decisions follow from what they give."""
 
     def __init__(
-        self,
-        run: Run,
-        now: Callable[[], float],
-        told: Told = lambda number, tuned: None,
-        kept: Sequence[float] = (),
-        once: Mapping[str, Once] | None = None,
-        gains: Mapping[str, float] | None = None,
+        self, run: Run, now: Callable[[], float], told: Told = lambda number, tuned: None, known: Known | None = None
     ) -> None:
-        """`kept`: delivered ÷ promised of earlier runs of this command under a profile; `once`: what is compiled; `gains`: what
-        each setting gave in the search."""
-        self.time_may_grow = False  # nobody asked for a limit: one plain run more may come
-        self.undecided: Sequence[str] = ()  # settings that these runs are to decide: others do not suffer for them
-        self._once = once or {}
-        self._gains = gains or {}
-        self._kept = kept
+        self._known = known or Known()
         self._run = run
         self._now = now
         self._told = told
@@ -92,8 +90,8 @@ class Confirmation:
             return Confirmed(code="no-time", knobs=knobs)  # to compare with a plain run that found as much in memory
         told = self._judged(arms, knobs, length, loop)
         if told.code != "confirmed":
-            undecided = tuple(name for name in self.undecided if name in told.knobs)
-            return self._with_less(arms, told, ends, length, [undecided, *suspects(told, self._gains)])
+            undecided = tuple(name for name in self._known.undecided if name in told.knobs)
+            return self._with_less(arms, told, ends, length, [undecided, *suspects(told, self._known.gains)])
         dear = self._not_repaid(told)
         return self._with_less(arms, told, ends, length, [(dear,)]) if dear else told
 
@@ -103,7 +101,7 @@ class Confirmation:
         """Plain, tuned, tuned, plain … until it is decided, or the time is over; why it failed, if it did."""
         for place in range(2 * MOST_PAIRS):
             tuned = bool(arms.plain) and place % 4 in (1, 2)
-            may_wait = arms.pairs >= 1 or (arms.cold_bytes and not self.time_may_grow)
+            may_wait = arms.pairs >= 1 or (arms.cold_bytes and not self._known.time_may_grow)
             if may_wait and self._now() + self._expected_s(arms, tuned) > ends:
                 break
             if place % 2 == 0 and arms.pairs and self._enough(arms, ends, ratio(), len(knobs) > 1, slower):
@@ -172,7 +170,7 @@ class Confirmation:
         self._told(self._number, tuned)
         began = self._now()
         plain = plain_pace(arms.plain) if tuned and "batch_size" not in knobs else {}
-        build_s = sum(seen.build_s for name, seen in self._once.items() if name in knobs)
+        build_s = sum(seen.build_s for name, seen in self._known.once.items() if name in knobs)
         until = {**self._until, "stop_s": self._until["stop_s"] + build_s}
         found = self._run(knobs, plain, until, self._longest_run_s + KILL_STOPS * build_s)
         self._longest_s[tuned] = max(self._longest_s[tuned], self._now() - began)
@@ -185,8 +183,8 @@ class Confirmation:
         if isinstance(told.ratio, Missing):
             return told
         # Decided by these runs. What earlier promises were missed by is told, and is no reason against what is faster today.
-        ratio = promise.widened(told.ratio, self._kept)
-        cold_s = sum(seen.build_s for name, seen in self._once.items() if name in knobs)
+        ratio = promise.widened(told.ratio, self._known.kept)
+        cold_s = sum(seen.build_s for name, seen in self._known.once.items() if name in knobs)
         return replace(told, ratio=ratio, building=building_of(arms, cold_s))
 
     def _not_repaid(self, told: Confirmed) -> str | None:
@@ -196,7 +194,7 @@ class Confirmation:
             return None
         built_s = tuned.once["building"].value - plain.once["building"].value
         steps_s = epochs * tuned.each["steps"].value
-        gains = {name: seen.gain for name, seen in self._once.items() if name in told.knobs and seen.gain is not None}
+        gains = {name: seen.gain for name, seen in self._known.once.items() if name in told.knobs and seen.gain is not None}
         return next((name for name, gain in gains.items() if built_s > (gain - 1) * steps_s), None)
 
     def _without_undecided(
@@ -204,7 +202,7 @@ class Confirmation:
     ) -> Confirmed:
         """A tuned run failed: what was shown in the search, without what was not."""
         found, tuned = failed
-        less = {name: value for name, value in knobs.items() if name not in self.undecided}
+        less = {name: value for name, value in knobs.items() if name not in self._known.undecided}
         if tuned and arms.plain and less and len(less) < len(knobs):
             others = Arms(plain=arms.plain, kept=compiled(less), cold_bytes=arms.cold_bytes)
             told = self._rest(others, less, length, (ends, self._longest_s[False], 0.0))

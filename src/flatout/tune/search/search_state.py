@@ -284,8 +284,7 @@ class Course:
         if self.sparing:  # what is kept was judged piece by piece: that does where a last comparison would take much
             return few if self.stage != "final" and few <= LEAST_KEPT_BACK * self.plan.budget_s else 0.0
         if not self.whole and (not self.demand_may_grow or self.stage == "input"):
-            late = self.stage == "again" and not self.demand_may_grow
-            return 0.0 if late else min(few, LEAST_KEPT_BACK * self.plan.budget_s)
+            return 0.0 if self.stage == "again" and not self.demand_may_grow else min(few, LEAST_KEPT_BACK * self.plan.budget_s)
         enough = self.input_matched or (self.in_a_hurry and self.contended)  # then it is not data that the loop lacks
         matching = 0.0 if enough else INPUT_SEGMENTS * self.hot_s()
         looking = 0.0 if self.looked_at == self.whole else 2 * self.hot_s() + 3 * self.hot_s(self.compute_mode)
