@@ -105,5 +105,5 @@ def test_a_second_confirmation_has_what_is_left_of_a_limit(code, left_s, monkeyp
     monkeypatch.setattr(whole_runs.SystemClock, "monotonic", lambda self: next(now))
     room = whole_runs.Room(Budget(code=code, search_s=60.0, confirm_s=40.0), Costs(looked_s=1.0, start_s=1.0), 40.0)
     seen = []
-    end, left = whole_runs.with_what_is_left(lambda end, room: seen.append(room) or end, ended(), room)
+    end, left = whole_runs.confirmed_with_time_left(lambda end, room: seen.append(room) or end, ended(), room)
     assert (end, seen, left.seconds) == (ended(), [room], left_s)

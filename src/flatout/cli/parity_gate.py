@@ -64,7 +64,9 @@ def expected_s(costs: Costs) -> float:
     return 2 * SEEDS * (costs.start_s + STEPS * costs.step_s)
 
 
-def after(end: Finished, confirmed: Callable[[Finished], Finished], trials: Trials, place: Path, screen: Screen) -> Finished:
+def checked_if_faster(
+    end: Finished, confirmed: Callable[[Finished], Finished], trials: Trials, place: Path, screen: Screen
+) -> Finished:
     """Only of what whole runs found faster: each curve is a training. What is left after a repair is confirmed by itself."""
     if not end.profile:
         return end

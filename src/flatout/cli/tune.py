@@ -294,9 +294,9 @@ def _search(trials: Trials, place: Path, limits: dict[str, Any], asked: dict[str
     room = whole_runs.Room(granted, costs, room_s)
     starts = smaller is None
     confirm = partial(whole_runs.confirmed, trials=trials, screen=screen, length=length, line=line, own_starts=starts)
-    end, room = whole_runs.with_what_is_left(confirm, end, room)
+    end, room = whole_runs.confirmed_with_time_left(confirm, end, room)
     if not asked["no_parity"]:
-        end = parity_gate.after(end, partial(confirm, room=room), trials, place, screen)
+        end = parity_gate.checked_if_faster(end, partial(confirm, room=room), trials, place, screen)
     end = records.replace(end, seconds=round(SystemClock().monotonic() - began, 1), budget=granted)
     trials.new_files()  # what is new after this is ours
     concluded: int = asked["conclude"](end, ready, place, line, asked, screen)

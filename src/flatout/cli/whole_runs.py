@@ -77,7 +77,7 @@ def confirmed(
     return _with(end, unconfirmed(end, found), units, trials.fair.data, screen, room)
 
 
-def with_what_is_left(confirm: Callable[..., Finished], end: Finished, room: Room) -> tuple[Finished, Room]:
+def confirmed_with_time_left(confirm: Callable[..., Finished], end: Finished, room: Room) -> tuple[Finished, Room]:
     """Confirmed, and the time for doing so once more: of a limit that somebody set, what is left."""
     clock = SystemClock()
     began = clock.monotonic()

@@ -101,8 +101,8 @@ class Confirmation:
         """Plain, tuned, tuned, plain … until it is decided, or the time is over; why it failed, if it did."""
         for place in range(2 * MOST_PAIRS):
             tuned = bool(arms.plain) and place % 4 in (1, 2)
-            may_wait = arms.pairs >= 1 or (arms.cold_bytes and not self._known.time_may_grow)
-            if may_wait and self._now() + self._expected_s(arms, tuned) > ends:
+            can_stop = arms.pairs >= 1 or (arms.cold_bytes and not self._known.time_may_grow)
+            if can_stop and self._now() + self._expected_s(arms, tuned) > ends:
                 break
             if place % 2 == 0 and arms.pairs and self._enough(arms, ends, ratio(), len(knobs) > 1, slower):
                 break

@@ -254,7 +254,7 @@ def _as_can_be_paid(course: Course) -> tuple[tuple[int, ...], Shape | None, bool
         enough = last_pairs(course, int(size)) >= FEWEST_FINAL_PAIRS
         return (FINAL_LOOKS, last_shape(course, int(size)), False) if enough else ((), None, False)
     room, restarts = room_s(course) + OVERTIME * course.plan.budget_s, bool(restart_values(course.plan, course.whole))
-    if course.ends_briefly:
+    if course.has_short_last_comparison:
         pairs = room // max(1e-9, course.final_s(restarts, beside=False) / FINAL_PAIRS)
         return ((FEWEST_FINAL,) if pairs >= FEWEST_FINAL else ()), None, False
     for ceiling, fewest in ((True, FINAL_PAIRS - 1), (False, FEWEST_FINAL)):

@@ -125,7 +125,7 @@ class Course:
         return self.plan.budget_s < HURRY_S
 
     @property
-    def ends_briefly(self) -> bool:
+    def has_short_last_comparison(self) -> bool:
         """Whether the last comparison is short: the whole runs that follow say more."""
         return self.in_a_hurry and self.plan.whole_runs_follow
 
@@ -278,9 +278,9 @@ class Course:
     @property
     def reserve_s(self) -> float:
         """Kept back for matching the input side, for leaving knobs out once and for the last comparison."""
-        last = self.final_s(bool(restart_values(self.plan, self.whole)), beside=not self.ends_briefly)
+        last = self.final_s(bool(restart_values(self.plan, self.whole)), beside=not self.has_short_last_comparison)
         few = last * FEWEST_FINAL / FINAL_PAIRS
-        last = few if self.ends_briefly else last
+        last = few if self.has_short_last_comparison else last
         if self.sparing:  # what is kept was judged piece by piece: that does where a last comparison would take much
             return few if self.stage != "final" and few <= LEAST_KEPT_BACK * self.plan.budget_s else 0.0
         if not self.whole and (not self.demand_may_grow or self.stage == "input"):
